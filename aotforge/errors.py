@@ -4,45 +4,10 @@ Packages raise; only the command line (`aotforge/cli`) prints and exits. The bas
 virtual GPU are vgpu's.
 """
 
-from vgpu.errors import (
-    ENVIRONMENT,
-    FAILED,
-    INPUT,
-    USAGE,
-    CacheError,
-    DecodeError,
-    ExecutionError,
-    OutputError,
-    ToolchainError,
-    UnknownNameError,
-    UnsupportedError,
-    listed,
-    suggest,
-)
-from vgpu.errors import UserError as AotforgeError
+from vgpu.errors import *  # noqa: F403 - every name of vgpu's errors is one of ours
+from vgpu.errors import ENVIRONMENT, FAILED, INPUT, USAGE, UserError
 
-__all__ = [
-    "BUSY",
-    "ENVIRONMENT",
-    "FAILED",
-    "INPUT",
-    "INTEGRITY",
-    "INTERRUPTED",
-    "UNAVAILABLE",
-    "USAGE",
-    "AotforgeError",
-    "CacheError",
-    "DecodeError",
-    "ExecutionError",
-    "OutputError",
-    "ToolchainError",
-    "UnknownNameError",
-    "UnsupportedError",
-    "listed",
-    "suggest",
-]
-
-
+AotforgeError = UserError
 BUSY, UNAVAILABLE, INTEGRITY, INTERRUPTED = 5, 6, 7, 130
 """Exit codes besides those of vgpu (docs/errors.md)."""
 

@@ -38,12 +38,12 @@ from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import (
-    AssembledRelease,
     ImageRecord,
     PackInput,
     ReleaseManifest,
     load_release_manifest,
 )
+from aotforge.release.release import Release
 from aotforge.verify.verdict import Verdict
 from benchmarks.rebuild_noop import KERNEL, RULES, make
 
@@ -122,9 +122,7 @@ def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
     return made
 
 
-def assemble(
-    plan: Plan, pack: ImagePack, images: list[KernelImage], prefix: Path, output: Path
-) -> AssembledRelease:
+def assemble(plan: Plan, pack: ImagePack, images: list[KernelImage], prefix: Path, output: Path) -> Release:
     """The release, with verdicts as if every image had been executed."""
     labels = {job.key: job.label for job in plan.jobs}
     records = tuple(

@@ -29,10 +29,10 @@ from aotforge.compile.model import KernelImage
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
-from aotforge.verify.interpreter.dispatch import SourceLaunch, select
 from benchmarks.emulator_kernel import FixedAttention
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, values_of
+from tests.support.source_launches import SourceLaunch, select
 from vgpu.cache import default_cache
 from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest, Program
 from vgpu.memory import Memory

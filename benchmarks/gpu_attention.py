@@ -1,16 +1,17 @@
 """Attention of a release's library on an NVIDIA GPU beside PyTorch's back ends: errors and times.
 
-    python -m benchmarks.gpu_attention PREFIX
+    python -m benchmarks.gpu_attention PREFIX [long] [wide] [few]
 
-PREFIX is an unpacked release (lib/libaotriton_v2.so, lib/aotriton.images).
+PREFIX is an unpacked release (lib/libaotriton_v2.so, lib/aotriton.images). The parts: head_dim 64 and 128 by
+length, other widths, few queries; all by default. Prints the rows of tables. Calls are timed in turn, so that
+the clock's changes concern all of them.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import (
     POINTER,
     Structure,
@@ -29,12 +30,24 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.gpu_times import Call, milliseconds, milliseconds_each, sets_of
 from kernels.flash.operators import ATTN_BWD, ATTN_FWD
 from kernels.flash_atomic.operators import ATTN_BWD_ATOMIC
 
 CUDA = 2
 KINDS = ["ptr", "i32", "i64", "u64", "f32"]
 NUMBERS = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
+BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FA2": SDPBackend.FLASH_ATTENTION}
+_BOUND = {torch.float16: 5e-3, torch.bfloat16: 3e-2}
+_TOKENS = 16384
+_FEATURES = 2048
+"""Heads times head_dim."""
+FEW = (
+    (1, 1, 1024, 64, 8, 128), (1, 1, 32768, 64, 8, 128), (8, 1, 8192, 64, 8, 128), (64, 1, 4096, 64, 8, 128),
+    (1, 16, 8192, 64, 8, 128), (8, 16, 8192, 64, 8, 128), (64, 1, 2048, 32, 32, 128),
+    (64, 1, 4096, 64, 8, 64), (64, 1, 4096, 16, 8, 256),
+)  # fmt: skip
+"""Batch, queries, keys, heads of queries and of keys, head_dim."""
 
 
 class _Member(Union):
@@ -49,56 +62,55 @@ class Library:
     """`aotforge_launch` of one release, on PyTorch's current stream."""
 
     def __init__(self, prefix: Path) -> None:
-        self._library = ctypes.CDLL(str(next((prefix / "lib").glob("libaotriton_v2.so"))))
+        self._library = ctypes.CDLL(str(prefix / "lib" / "libaotriton_v2.so"))
         self._library.aotforge_launch.argtypes = [c_char_p, POINTER(_Value), c_size_t, c_int32, c_void_p]
 
-    def prepared(self, operator: Any, values: dict[str, float]) -> Any:
-        """A call with these values, those not named 0."""
+    def prepared(self, operator: Any, values: Mapping[str, float]) -> Call:
+        """A call with these values, those not named 0. It raises RuntimeError with the code of an error."""
         made = (_Value * len(operator.values))()
-        for one, declared in zip(made, operator.values, strict=True):
-            one.name, one.type = declared.name.encode(), KINDS.index(declared.type)
-            setattr(one.to, declared.type, values.get(declared.name, 0))
+        for value, declared in zip(made, operator.values, strict=True):
+            value.name, value.type = declared.name.encode(), KINDS.index(declared.type)
+            setattr(value.to, declared.type, values.get(declared.name, 0))
         launch, name, count = self._library.aotforge_launch, operator.name.encode(), len(made)
 
-        def call() -> int:
-            return int(launch(name, made, count, CUDA, torch.cuda.current_stream().cuda_stream))
+        def call() -> None:
+            if code := launch(name, made, count, CUDA, torch.cuda.current_stream().cuda_stream):
+                raise RuntimeError(f"{operator.name}: error {code}")
 
         return call
 
 
-def error_of(found: torch.Tensor, wanted: torch.Tensor) -> float:
+def error_of(result: torch.Tensor, wanted: torch.Tensor) -> float:
     """Relative error in the norm of all elements; infinite when one is not finite."""
-    if not torch.isfinite(found).all():
+    if not torch.isfinite(result).all():
         return float("inf")
-    difference = torch.linalg.vector_norm(found.detach().double() - wanted)
+    difference = torch.linalg.vector_norm(result.detach().double() - wanted)
     return float(difference) / float(torch.linalg.vector_norm(wanted))
 
 
 class Attention:
-    """One problem: inputs, a float64 reference with its gradients, and the library's outputs, which begin as
-    NaN."""
+    """One problem: random inputs, a float64 reference with its gradients, and the library's outputs, which
+    begin as NaN."""
 
     def __init__(
-        self, *, batch: int, heads: int, rows: int, width: int, dtype: torch.dtype, causal: bool
-    ) -> None:
-        shape, generator = (
-            (batch, heads, rows, width),
-            torch.Generator(device="cuda").manual_seed(rows + width),
-        )
-        self.q, self.k, self.v, self.do = (
-            torch.randn(shape, generator=generator, device="cuda").to(dtype) for _ in range(4)
-        )
-        self.causal, self.scale = causal, width**-0.5
-        self.out, self.dq, self.dk, self.dv = (torch.full_like(self.q, float("nan")) for _ in range(4))
-        self.dq_acc = torch.zeros(shape, device="cuda")
-        self.lse, self.delta = (
-            torch.full((batch, heads, rows), float("nan"), device="cuda") for _ in range(2)
-        )
+        self, *, batch: int, queries: int, keys: int, heads: int, heads_k: int, width: int,
+        dtype: torch.dtype, causal: bool,
+    ) -> None:  # fmt: skip
+        def random(number: int, rows: int) -> torch.Tensor:
+            return torch.randn((batch, number, rows, width), device="cuda").to(dtype)
+
+        self.q, self.do = random(heads, queries), random(heads, queries)
+        self.k, self.v = random(heads_k, keys), random(heads_k, keys)
+        self.causal, self.scale, self.group = causal, width**-0.5, heads // heads_k
+        self.out, self.dq = (torch.full_like(self.q, float("nan")) for _ in range(2))
+        self.dk, self.dv = (torch.full_like(self.k, float("nan")) for _ in range(2))
+        self.dq_acc = torch.zeros(self.q.shape, device="cuda")
+        self.lse, self.delta = (torch.full(self.q.shape[:3], float("nan"), device="cuda") for _ in range(2))
         self.values: dict[str, float] = {
-            "batch": batch, "num_head_q": heads, "num_head_k": heads, "group": 1, "seqlen_q": rows,
-            "seqlen_k": rows, "head_dim": width, "head_dim_v": width, "width": width, "sm_scale": self.scale,
-            "dtype": NUMBERS[dtype], "mask": int(causal), "window_left": rows if causal else 0,
-            "window_right": 0,
+            "batch": batch, "num_head_q": heads, "num_head_k": heads_k, "group": self.group,
+            "seqlen_q": queries, "seqlen_k": keys, "head_dim": width, "head_dim_v": width, "width": width,
+            "sm_scale": self.scale, "dtype": NUMBERS[dtype], "mask": int(causal),
+            "window_left": queries if causal else 0, "window_right": 0,
         }  # fmt: skip
         tensors = {
             "Q": (self.q, "q", "m"), "K": (self.k, "k", "n"), "V": (self.v, "v", "n"),
@@ -108,88 +120,60 @@ class Attention:
         }  # fmt: skip
         for name, (tensor, letters, row) in tensors.items():
             self.values[name] = tensor.data_ptr()
-            self.values |= zip(
-                (f"stride_{letters}{axis}" for axis in f"zh{row}"), tensor.stride(), strict=False
-            )
+            strides = (f"stride_{letters}{axis}" for axis in f"zh{row}")
+            self.values |= zip(strides, tensor.stride(), strict=False)
+
+    @property
+    def gigaflops(self) -> float:
+        """Of the forward pass: half of them where the mask is causal."""
+        return float(4 * self.q.numel() * self.k.shape[2] / (2 if self.causal else 1) / 1e9)
 
     def reference(self) -> tuple[torch.Tensor, ...]:
-        """out, dq, dk, dv in float64, head by head."""
-        results: list[list[torch.Tensor]] = [[], [], [], []]
-        for head in range(self.q.shape[1]):
-            q, k, v = (x[:, head].double().requires_grad_() for x in (self.q, self.k, self.v))
-            scores = q @ k.transpose(-1, -2) * self.scale
-            if self.causal:
-                rows = torch.ones(scores.shape[-2:], dtype=torch.bool, device="cuda").tril()
-                scores = scores.masked_fill(~rows, float("-inf"))
-            out = scores.softmax(-1) @ v
-            grads = torch.autograd.grad(out, (q, k, v), self.do[:, head].double())
-            for found, one in zip(results, (out.detach(), *grads), strict=True):
-                found.append(one)
-        return tuple(torch.stack(found, 1) for found in results)
+        """out, dq, dk, dv of the first sequence's first group of heads in float64."""
+        q, k, v = (x.double().requires_grad_() for x in (self.q[0, : self.group], self.k[0, 0], self.v[0, 0]))
+        scores = q @ k.T * self.scale
+        if self.causal:
+            seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device="cuda").tril()
+            scores = scores.masked_fill(~seen, float("-inf"))
+        out = scores.softmax(-1) @ v
+        return out.detach(), *torch.autograd.grad(out, (q, k, v), self.do[0, : self.group].double())
+
+    def error(self, results: Mapping[str, torch.Tensor]) -> float:
+        """The largest relative error of results (out, dq, dk, dv) of the first group of heads."""
+        parts = {"out": self.group, "dq": self.group, "dk": 1, "dv": 1}
+        wanted = dict(zip(parts, self.reference(), strict=True))
+        return max(
+            error_of(result[0, : parts[name]], wanted[name].reshape(result[0, : parts[name]].shape))
+            for name, result in results.items()
+        )
 
 
-def check_attention(library: Library, case: Attention) -> dict[str, float]:
-    """Relative errors of the four results, and PyTorch's in the same precision."""
-    for result in (case.out, case.dq, case.dk, case.dv):
-        result.fill_(float("nan"))
-    case.dq_acc.zero_()
-    for operator in (ATTN_FWD, ATTN_BWD):
-        code = library.prepared(operator, case.values)()
-        assert code == 0, (operator.name, code)
-    torch.cuda.synchronize()
-    q, k, v = (x.detach().clone().requires_grad_() for x in (case.q, case.k, case.v))
-    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=case.causal)
-    grads = torch.autograd.grad(theirs, (q, k, v), case.do)
-    found: dict[str, float] = {}
-    for name, ours, other, wanted in zip(
-        ("out", "dq", "dk", "dv"),
-        (case.out, case.dq, case.dk, case.dv),
-        (theirs, *grads),
-        case.reference(),
-        strict=True,
-    ):
-        found |= {name: error_of(ours, wanted), f"torch {name}": error_of(other, wanted)}
-    return found
-
-
-def milliseconds(call: Any, *, repeats: int = 50) -> float:
-    """Median time of a call, by events; the L2 cache is written over before each.
-
-    The GPU waits first, so that a call is queued before its time begins: PyTorch's autograd takes longer than
-    some calls.
-    """
-    cache = torch.empty(1 << 26, dtype=torch.int32, device="cuda")
-    times = []
-    for _ in range(repeats + 5):
-        cache.zero_()
-        torch.cuda._sleep(1 << 20)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return float(sorted(times[5:])[repeats // 2])
-
-
-def peer(case: Attention) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """PyTorch's forward and backward pass of a problem, by the back end that is selected."""
-    q, k, v = (x.detach().clone().requires_grad_() for x in (case.q, case.k, case.v))
-    plain = (case.q, case.k, case.v)
+def peers(case: Attention) -> Iterator[tuple[str, Call, Call]]:
+    """PyTorch's forward and backward pass of a problem, by back end; without those that refuse it."""
     attention = torch.nn.functional.scaled_dot_product_attention
-    out = attention(q, k, v, is_causal=case.causal)
-    return (
-        lambda: attention(*plain, is_causal=case.causal),
-        lambda: torch.autograd.grad(out, (q, k, v), case.do, retain_graph=True),
-    )
+    for name, backend in BACKENDS.items():
+
+        def forward(backend: SDPBackend = backend) -> torch.Tensor:
+            with sdpa_kernel(backend):
+                return attention(case.q, case.k, case.v, is_causal=case.causal, enable_gqa=case.group > 1)
+
+        q, k, v = (x.detach().clone().requires_grad_() for x in (case.q, case.k, case.v))
+        try:
+            with sdpa_kernel(backend):
+                out = attention(q, k, v, is_causal=case.causal, enable_gqa=case.group > 1)
+        except RuntimeError as error:
+            print(f"{name} refuses {tuple(q.shape)}: {str(error).splitlines()[0]}", file=sys.stderr)
+            continue
+
+        def backward(out: torch.Tensor = out, of: Any = (q, k, v)) -> object:
+            return torch.autograd.grad(out, of, case.do, retain_graph=True)
+
+        yield name, forward, backward
 
 
-def speed(library: Library, case: Attention) -> dict[str, float]:
-    """TFLOP/s forward and backward: the library's, and PyTorch's FlashAttention and cuDNN.
-
-    "atomic" is the backward pass by `attn_bwd_atomic`, with the time in which its workspace becomes zero.
-    """
-    flops = 4 * case.q.numel() * case.k.shape[2] / (2 if case.causal else 1) / 1e9
+def passes(library: Library, case: Attention) -> tuple[dict[str, float], dict[str, float]]:
+    """Milliseconds of the forward and of the backward pass, by who makes it. Raises RuntimeError for wrong
+    results."""
     forward, backward, fused = (
         library.prepared(one, case.values) for one in (ATTN_FWD, ATTN_BWD, ATTN_BWD_ATOMIC)
     )
@@ -198,28 +182,94 @@ def speed(library: Library, case: Attention) -> dict[str, float]:
         case.dq_acc.zero_()
         fused()
 
-    found = {"forward": flops / milliseconds(forward), "backward": 2.5 * flops / milliseconds(backward)}
-    found["atomic"] = 2.5 * flops / milliseconds(atomic)
-    for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
-        with sdpa_kernel(backend):
-            theirs, gradients = peer(case)
-            found[f"{name} forward"] = flops / milliseconds(theirs)
-            found[f"{name} backward"] = 2.5 * flops / milliseconds(gradients)
-    return found
+    forward()
+    results = {"dq": case.dq, "dk": case.dk, "dv": case.dv}
+    calls = {"ours": backward, "ours, atomic": atomic}
+    for name in tuple(calls):
+        for result in results.values():
+            result.fill_(float("nan"))
+        try:
+            calls[name]()
+        except RuntimeError:
+            if name == "ours":
+                raise
+            del calls[name]  # it serves head_dim 64 and 128
+            continue
+        if (error := case.error({"out": case.out, **results})) > _BOUND[case.q.dtype]:
+            raise RuntimeError(f"{name}: relative error {error:.2e} of {tuple(case.q.shape)}")
+    theirs = list(peers(case))
+    first = {"ours": forward} | {name: call for name, call, _ in theirs}
+    return milliseconds(first), milliseconds(calls | {name: call for name, _, call in theirs})
 
 
-def main(prefix: Path) -> None:
+def row(title: str, work: float, times: Mapping[str, float], unit: str) -> str:
+    """A row of a table: work per time, and ours as a share of the fastest other's and of each."""
+    rates = {name: work / time for name, time in times.items()}
+    shown = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    shares = ", ".join(
+        f"{mine} / {other} {rates[mine] / rates[other]:.2f}"
+        for mine in rates if mine.startswith("ours") for other in rates if not other.startswith("ours")
+    )  # fmt: skip
+    return f"| {title} | {shown} {unit} | {shares} |"
+
+
+def by_shape(library: Library, widths: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[str]:
+    """Rows of forward and backward, bf16, full and causal."""
+    for width in widths:
+        for length in lengths:
+            for causal in (False, True):
+                heads = _FEATURES // width
+                case = Attention(
+                    batch=max(1, _TOKENS // length), queries=length, keys=length, heads=heads, heads_k=heads,
+                    width=width, dtype=torch.bfloat16, causal=causal,
+                )  # fmt: skip
+                title = f"D {width}, S {length}, {'causal' if causal else 'full'}"
+                forward, backward = passes(library, case)
+                yield row(f"forward {title}", case.gigaflops, forward, "TFLOP/s")
+                yield row(f"backward {title}", 2.5 * case.gigaflops, backward, "TFLOP/s")
+
+
+def few_queries(library: Library) -> Iterator[str]:
+    """Rows of calls with few queries, in microseconds and in bytes of K and V per second."""
+    for batch, queries, keys, heads, heads_k, width in FEW:
+        size = 4 * batch * heads_k * keys * width
+        cases = [
+            Attention(
+                batch=batch, queries=queries, keys=keys, heads=heads, heads_k=heads_k, width=width,
+                dtype=torch.bfloat16, causal=False,
+            )
+            for _ in range(sets_of(size))
+        ]  # fmt: skip
+
+        def make(cases: Sequence[Attention] = cases) -> dict[str, list[Call]]:
+            calls = {"ours": [library.prepared(ATTN_FWD, case.values) for case in cases]}
+            for made in zip(*(list(peers(case)) for case in cases), strict=True):
+                calls[made[0][0]] = [forward for _, forward, _ in made]
+            return calls
+
+        times = milliseconds_each(make)
+        if (error := cases[0].error({"out": cases[0].out})) > _BOUND[torch.bfloat16]:
+            raise RuntimeError(f"relative error {error:.2e} of {tuple(cases[0].q.shape)}")
+        title = (
+            f"B {batch}, Sq {queries}, Sk {keys}, {heads}:{heads_k}, D {width}: {1000 * times['ours']:.1f} us"
+        )
+        yield row(title, size / 1e6, times, "GB/s")
+
+
+PARTS: Mapping[str, Callable[[Library], Iterator[str]]] = {
+    "long": lambda library: by_shape(library, (64, 128), (512, 1024, 2048, 4096, 8192, 16384)),
+    "wide": lambda library: by_shape(library, (32, 80, 96, 160, 192, 256), (4096,)),
+    "few": few_queries,
+}
+
+
+def main(prefix: Path, names: list[str]) -> None:
     library = Library(prefix)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}")
-    for rows in (2048, 8192):
-        for width in (64, 128):
-            for causal in (False, True):
-                case = Attention(
-                    batch=16384 // rows, heads=16, rows=rows, width=width, dtype=torch.float16, causal=causal
-                )
-                found = {**check_attention(library, case), **speed(library, case)}
-                print(f"S={rows} D={width} causal={causal}: {json.dumps(found)}", flush=True)
+    for name in names or list(PARTS):
+        for line in PARTS[name](library):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

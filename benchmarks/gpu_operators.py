@@ -16,39 +16,26 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.gpu_times import milliseconds, milliseconds_each, sets_of
 from tests.device.on_torch import adder, caller
 from tests.support.operator_library import OperatorLibrary
 
-_REPEAT = 50
 _ELEMENTS = 2**27
 _EPS = 1e-6
 _WIDTHS = (64, 128, 512, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 65536, 262144)
 _GELU = 2
 _SQUARES = (512, 1024, 2048, 4096, 8192)
-_FEW = ((1, 4096, 4096), (16, 4096, 4096), (16, 14336, 4096), (128, 4096, 4096))
+_SHAPES = (
+    *((rows, 4096, 4096) for rows in (1, 16, 32, 64, 128, 256, 512)),
+    *((16, 14336, 4096), (16, 4096, 14336), (128, 14336, 4096), (8192, 128, 8192), (65536, 256, 256)),
+    *((128, 128, 65536), (1000, 1000, 1000), (4095, 4095, 4096)),
+)
+"""Rows, columns, inner."""
 _Theirs = Callable[[], torch.Tensor]
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
     return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
-
-
-def milliseconds(*works: Callable[[], object]) -> list[float]:
-    """Median times on the device of executions in turn, so that the clock's changes concern all of them."""
-    for work in works:
-        for _ in range(5):
-            work()
-    rounds = [
-        [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in works] for _ in range(_REPEAT)
-    ]
-    for events in rounds:
-        for (begin, end), work in zip(events, works, strict=True):
-            begin.record()
-            work()
-            end.record()
-    torch.cuda.synchronize()
-    times = zip(*([begin.elapsed_time(end) for begin, end in events] for events in rounds), strict=True)
-    return [float(sorted(found)[_REPEAT // 2]) for found in times]
 
 
 def layouts() -> Iterator[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -94,8 +81,13 @@ def add(library: OperatorLibrary) -> Iterator[str]:
             for x in (left, right, out)
         )
         mine, theirs, copy = milliseconds(
-            ours, partial(torch.add, left, right, out=out), partial(out.copy_, left)
-        )
+            {
+                "ours": ours,
+                "eager": partial(torch.add, left, right, out=out),
+                "copy": partial(out.copy_, left),
+            },
+            cold=False,
+        ).values()
         line = f"speed {name}: {moved / mine / 1e6:.0f} GB/s, torch {moved / theirs / 1e6:.0f} GB/s"
         line += f", {theirs / mine:.3f} x torch"
         if name.startswith("contiguous t"):
@@ -163,7 +155,8 @@ def rows(library: OperatorLibrary) -> Iterator[str]:
                 close = torch.allclose(
                     out.float(), eager().float(), rtol=2e-2, atol=1e-6 if name == "softmax" else 1e-3
                 )
-                mine, theirs, best = milliseconds(ours, eager, compiled)
+                calls = {"ours": ours, "eager": eager, "compiled": compiled}
+                mine, theirs, best = milliseconds(calls, cold=False).values()
                 moved = 2 * x.numel() * x.element_size() / 1e6
                 line = f"speed {name} {dtype} {shape} dim {dim}: {moved / mine:.0f} GB/s"
                 line += f", {theirs / mine:.2f} x eager, {best / mine:.2f} x compiled"
@@ -177,39 +170,72 @@ def _compared(
         return f"speed {title}: error {code}"
     wanted = theirs().float()
     difference = float((out.float() - wanted).norm() / wanted.norm())
-    mine, other = milliseconds(ours, theirs)
+    mine, other = milliseconds({"ours": ours, "theirs": theirs}).values()
     line = f"speed {title}: {flops / mine / 1e9:.1f} TFLOP/s, {other / mine:.3f} x torch"
     return f"{line}, {mine * 1000:.1f} us" + ("" if difference < 1e-2 else f" WRONG {difference:.3g}")
+
+
+def _product(
+    library: OperatorLibrary, dtype: torch.dtype, shape: tuple[int, int, int], order: str
+) -> Iterator[str]:
+    """Matrices that are read in turn, so that none is in the cache."""
+    rows, columns, inner = shape
+    count = sets_of((rows * inner + inner * columns) * dtype.itemsize)
+    inputs = [_random(rows, inner, dtype=dtype) for _ in range(count)]
+    weights = [_random(inner, columns, dtype=dtype) for _ in range(count)]
+    if order == "nt":
+        weights = [weight.t().contiguous().t() for weight in weights]
+    outs = [torch.empty(rows, columns, device="cuda", dtype=dtype) for _ in range(2 * count)]
+
+    def make() -> dict[str, list[Callable[[], object]]]:
+        tensors = list(zip(inputs, weights, outs[:count], outs[count:], strict=True))
+        return {
+            "ours": [
+                caller(library, "gemm", x, weight, None, c_int(0), out) for x, weight, out, _ in tensors
+            ],
+            "theirs": [partial(torch.mm, x, weight, out=out) for x, weight, _, out in tensors],
+        }
+
+    title = f"speed {order} {dtype} {rows} x {columns} x {inner}"
+    if code := caller(library, "gemm", inputs[0], weights[0], None, c_int(0), outs[0])():
+        yield f"{title}: {code}: {library.library.aotforge_ops_error().decode()}"
+        return
+    mine, other = milliseconds_each(make).values()
+    difference = float((outs[0].float() - outs[count].float()).norm() / outs[count].float().norm())
+    rate = 2 * rows * columns * inner / mine / 1e9
+    line = (
+        f"speed {order} {dtype} {rows} x {columns} x {inner}: {rate:.1f} TFLOP/s, {other / mine:.3f} x torch"
+    )
+    yield f"{line}, {mine * 1000:.1f} us" + ("" if difference < 1e-2 else f" WRONG {difference:.3g}")
 
 
 def gemm(library: OperatorLibrary) -> Iterator[str]:
     """A line per problem: TFLOP/s and the ratio to PyTorch."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    problems = [(torch.float16, size, size, size) for size in _SQUARES]
-    problems += [(torch.float16, *one) for one in _FEW]
-    problems += [(torch.bfloat16, 4096, 4096, 4096), (torch.float32, 2048, 2048, 2048)]
-    for dtype, rows, columns, inner in problems:
-        x, stored = _random(rows, inner, dtype=dtype), _random(inner, columns, dtype=dtype)
-        out, flops = torch.empty(rows, columns, device="cuda", dtype=dtype), 2.0 * rows * columns * inner
-        for order, weight in (("nn", stored), ("nt", stored.t().contiguous().t())):
-            title = f"{order} {dtype} {rows} x {columns} x {inner}"
-            ours = caller(library, "gemm", x, weight, None, c_int(0), out)
-            yield _compared(title, flops, ours, partial(torch.mm, x, weight), out)
+    problems = [(torch.bfloat16, shape) for shape in ((*((size,) * 3 for size in _SQUARES), *_SHAPES))]
+    problems += [(torch.float16, (4096, 4096, 4096)), (torch.float32, (2048, 2048, 2048))]
+    for dtype, shape in problems:
+        for order in ("nn", "nt"):
+            yield from _product(library, dtype, shape, order)
     yield from _linear(library)
 
 
 def _linear(library: OperatorLibrary) -> Iterator[str]:
     """A layer with bias and gelu, beside PyTorch's calls and their compilation."""
-    x, weight = _random(4096, 4096), _random(4096, 4096) / 64
-    bias, out = _random(4096), torch.empty(4096, 4096, device="cuda", dtype=torch.float16)
+    for rows in (128, 4096):
+        x, weight = _random(rows, 4096), _random(4096, 4096) / 64
+        bias, out = _random(4096), torch.empty(rows, 4096, device="cuda", dtype=torch.float16)
 
-    def layer() -> torch.Tensor:
-        return torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias))
+        def layer(
+            x: torch.Tensor = x, weight: torch.Tensor = weight, bias: torch.Tensor = bias
+        ) -> torch.Tensor:
+            return torch.nn.functional.gelu(torch.nn.functional.linear(x, weight, bias))
 
-    ours = caller(library, "gemm", x, weight.t(), bias, c_int(_GELU), out)
-    yield _compared("linear + bias + gelu, 4096 cubed", 2.0 * 4096**3, ours, layer, out)
-    compiled: Callable[[], torch.Tensor] = torch.compile(layer, dynamic=False)
-    yield _compared("the same beside torch.compile", 2.0 * 4096**3, ours, compiled, out)
+        ours = caller(library, "gemm", x, weight.t(), bias, c_int(_GELU), out)
+        title, flops = f"linear + bias + gelu, {rows} x 4096 x 4096", 2.0 * rows * 4096**2
+        yield _compared(title, flops, ours, layer, out)
+        compiled: Callable[[], torch.Tensor] = torch.compile(layer, dynamic=False)
+        yield _compared(f"{title}, torch.compile", flops, ours, compiled, out)
 
 
 def main(prefix: Path, name: str) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.prefix import uninstall
-from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.formats.archive import Member, sha256_file, write_tar_gz
 from aotforge.formats.tar_reader import file_chunks
 from aotforge.publish.stores.directory import DirectoryStore
 from tests.support.publishing import PACKS, make_keys, publish, try_install, write_sums
@@ -88,13 +88,13 @@ def make(folder: Path, mib: int) -> list[Path]:
     }
     runtime = f"aotriton-{NAME}-manylinux_2_28_x86_64-rocm7.1-shared.tar.gz"
     pack = f"aotriton-{NAME}-images-amd-gfx908.tar.gz"
-    one = write_tar_gz(
+    runtime_tar = write_tar_gz(
         folder / runtime, {"aotriton/lib/libaotriton_v2.so.0.11.2": Member(content=library)}, epoch=0
     )
-    two = write_tar_gz(folder / pack, images, epoch=0)
-    tars = {runtime[:-3]: one.tar, pack[:-3]: two.tar}
+    pack_tar = write_tar_gz(folder / pack, images, epoch=0)
+    tars = {runtime[:-3]: runtime_tar, pack[:-3]: pack_tar}
     (folder / "MANIFEST.json").write_text(json.dumps({"release": NAME, "verified": True, "development": []}))
-    write_sums(folder, {runtime: one.file, pack: two.file}, tars)
+    write_sums(folder, {name: sha256_file(folder / name) for name in (runtime, pack)}, tars)
     return [folder / runtime, folder / pack]
 
 

@@ -26,7 +26,7 @@ DATA = Path(__file__).with_suffix(".yaml")
 _COST = ("model", "rates", "run_cost", "simd", "steps", "timeline", "work")
 MODEL = (
     *(f"aotforge/devtools/cost/{name}.py" for name in _COST),
-    "aotforge/targets/amd/occupancy.py",
+    "aotforge/targets/amd/backend.py",
     *(f"vgpu/emulator/{name}.py" for name in ("classes", "effects", "measure")),
     "manifests/architectures.yaml",
 )

@@ -21,18 +21,17 @@ import os
 import statistics
 import subprocess
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.deliver.extract import image_packs
 from aotforge.pack.reader import open_pack
 from aotforge.pack.writer import write_pack
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.planner import plan_project
 from aotforge.release.model import load_release_manifest
+from aotforge.release.release import Release
 from tests.support.runtime import Objects, build_objects
 
 ROOT = Path(__file__).parents[1]
@@ -52,11 +51,13 @@ def main() -> None:
     parser.add_argument("--release", type=Path, help="a release folder instead of a profile")
     options = parser.parse_args()
     objects = build_objects()
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder:
         if options.release:
-            packs = stack.enter_context(image_packs(options.release.absolute()))
+            release = Release.open(options.release.absolute())
+            prefix = release.unpack(release.of("images"), Path(folder))
+            packs = sorted((prefix / "lib" / "aotriton.images").iterdir())
         else:
-            packs = (real_pack(Path(folder), options.profile, options.cache),)
+            packs = [real_pack(Path(folder), options.profile, options.cache)]
         found = [
             {"pack": path.name, "arch": arch, **measured(objects, path, arch, options.runs)}
             for path in packs

@@ -8,9 +8,11 @@ from pathlib import Path
 from triton import backends
 from triton.backends import Backend
 
+from ttcpu import driver
 from ttcpu.compiler import CPUBackend
 from ttcpu.driver import ENABLE, CPUDriver
 from ttcpu.errors import TtcpuError
+from ttcpu.faults import FaultReports
 
 
 def main(arguments: list[str]) -> None:
@@ -21,6 +23,7 @@ def main(arguments: list[str]) -> None:
     os.environ |= {ENABLE: "1", "TRITON_DEFAULT_BACKEND": "cpu"}
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9's default, without its warning
     backends.backends["cpu"] = Backend(CPUBackend, CPUDriver)
+    driver.reports = FaultReports()
     sys.argv = arguments
     sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
     runpy.run_path(arguments[0], run_name="__main__")

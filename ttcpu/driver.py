@@ -6,7 +6,8 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
@@ -25,10 +26,15 @@ from .launch import (
 )
 from .levels import host_level
 
+if TYPE_CHECKING:
+    from .faults import FaultReports
+
 ENABLE = "TRITON_CPU_BACKEND"
 """The environment variable that makes this the active driver."""
 
 
+reports: FaultReports | None = None
+"""Of the process' launches; a program sets it that owns the process, since it takes signals."""
 _REGISTERS = 32
 """Vector registers of AVX-512: kernels divide a GPU's register file by this figure."""
 
@@ -40,6 +46,8 @@ class _Utilities:
         self, name: str, code: bytes, scratch: int, _device: int
     ) -> tuple[Any, Any, int, int, int]:
         """(module, function, registers, spills, threads at most)."""
+        if reports is not None:
+            reports.add(name, code)
         library, function = load_library(name, code)
         return library, (address_of(function), scratch), _REGISTERS, 0, 1 << 30
 
@@ -71,7 +79,7 @@ class _Launcher:
         self.flat = not any(isinstance(type_, tuple) for type_ in nested)
         self.nulls: list[int] = []
         self.packed = _packer(list(_flattened(nested)), self.address)
-        self.names = list(source.signature)
+        self.name, self.names = metadata.name, list(source.signature)
         self.messages = tuple(metadata.messages)
         self.start = launcher()
         self.launch: Callable[..., None] = wrap_handle_tensordesc_impl(
@@ -103,7 +111,12 @@ class _Launcher:
         request = self.packed(checked_grid(grid), thread_count(), function, values)
         if self.nulls:
             self.check_nulls(request)
+        if reports is not None:
+            names = self.names if len(self.names) == len(values) else map("argument {}".format, count())
+            reports.begin(self.name, zip(names, values, strict=False))
         status = self.start(request, None)
+        if reports is not None:
+            reports.end()
         if status:
             report(status, self.messages, function[1])
 

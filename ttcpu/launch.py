@@ -11,9 +11,7 @@ import signal
 import struct
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 REQUEST = struct.Struct("<IIIIQQ")
@@ -44,25 +42,18 @@ def thread_count() -> int:
 
 
 def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Callable[[bytes, bytes | None], int]]:
-    """A shared library in this process, and its exported function. It stays loaded."""
+    """A shared library in this process, and its exported function. It stays loaded. Raises OSError."""
     # the kernels' functions of the C library are found there; below x86-64-v3 also conversions of float16
     for known in ("libm.so.6", "libgcc_s.so.1"):
         ctypes.CDLL(known, mode=ctypes.RTLD_GLOBAL)
-    with _library_file(name, code) as path:
-        library = ctypes.CDLL(str(path))
+    with tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".so") as file:
+        file.write(code)
+        file.flush()
+        library = ctypes.CDLL(file.name)
     function = library[name]
     function.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     function.restype = ctypes.c_int32
     return library, function
-
-
-@contextmanager
-def _library_file(name: str, code: bytes) -> Iterator[Path]:
-    """A file to load the library from."""
-    with tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".so") as file:
-        file.write(code)
-        file.flush()
-        yield Path(file.name)
 
 
 @functools.cache
@@ -88,28 +79,6 @@ def address_of(function: Callable[..., int]) -> int:
     """Where a loaded function is."""
     pointer = ctypes.cast(function, ctypes.c_void_p)  # type: ignore[arg-type] # no type for functions
     return pointer.value or 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """A kernel in this process. `library` keeps the code loaded; `messages` of its assertions."""
-
-    library: ctypes.CDLL
-    address: int
-    scratch: int
-    messages: Sequence[str]
-
-
-def load(name: str, code: bytes, scratch: int, messages: Sequence[str]) -> Loaded:
-    """Load a compiled kernel."""
-    library, function = load_library(name, code)
-    return Loaded(library=library, address=address_of(function), scratch=scratch, messages=messages)
-
-
-def run(kernel: Loaded, grid: tuple[int, int, int], arguments: bytes) -> None:
-    """Run every program of the grid and wait. Raises RuntimeError for a `device_assert`, ValueError."""
-    request = REQUEST.pack(*checked_grid(grid), thread_count(), kernel.address, kernel.scratch)
-    report(launcher()(request + arguments, None), kernel.messages, kernel.scratch)
 
 
 def ends_well(request: bytes) -> bool:

@@ -33,6 +33,7 @@ declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
+declare i32 @sigdelset(ptr, i32)
 declare i32 @pthread_key_create(ptr, ptr)
 declare i32 @pthread_setspecific(i32, ptr)
 declare ptr @aligned_alloc(i64, i64)
@@ -186,6 +187,11 @@ entry:
   %all = alloca [128 x i8]
   %before = alloca [128 x i8]
   %f = call i32 @sigfillset(ptr %all)
+  ; faults: their handlers, where a program has some, run in the thread that has the fault
+  %bus = call i32 @sigdelset(ptr %all, i32 7)
+  %fpe = call i32 @sigdelset(ptr %all, i32 8)
+  %ill = call i32 @sigdelset(ptr %all, i32 4)
+  %segv = call i32 @sigdelset(ptr %all, i32 11)
   %m = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %before)
   br label %check
 check:

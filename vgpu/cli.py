@@ -1,8 +1,8 @@
 """The command `vgpu`: virtual AMD GPUs.
 
-`run` executes a launch, stops and shows, `show` lists a kernel's text, `list` the archs, `hip` builds the
-virtual HIP library. The exit code is the error's when a kernel is refused or has a fault. See
-docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
+`run` executes a launch and shows places of it, `debug` stops at its start, `show` lists a kernel's text,
+`list` the archs, `env` builds the virtual HIP library and prints its variables. The exit code is the error's
+when a kernel is refused or has a fault. See docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
 """
 
 from __future__ import annotations
@@ -98,14 +98,18 @@ _LINES = "the same kernel's text with line numbers, when --asm has none"
 def _parser(program: str, costs: MakeMeter | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description="Virtual AMD GPUs")
     commands = parser.add_subparsers(dest="command", required=True)
-    _run_flags(commands.add_parser("run", help="execute one launch of a kernel"), costs)
+    run = commands.add_parser("run", help="execute one launch of a kernel")
+    debug = commands.add_parser("debug", help="the same, stopped at its first instruction, with a prompt")
+    for subparser in (run, debug):
+        _run_flags(subparser, costs)
+        subparser.set_defaults(debug=subparser is debug)
     show = commands.add_parser("show", help="list a kernel's text with byte addresses and source lines")
     show.add_argument("asm", type=Path, help="assembly text of Triton")
     show.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
     show.set_defaults(body=_show)
     commands.add_parser("list", help="the emulated archs").set_defaults(body=lambda _: arch_lines())
     hip = commands.add_parser(
-        "hip", help='build a libamdhip64.so of virtual GPUs and print its environment: eval "$(vgpu hip)"'
+        "env", help='build a libamdhip64.so of virtual GPUs and print its variables: eval "$(vgpu env)"'
     )
     hip.add_argument("--arch", default="gfx908", help="virtual devices, e.g. gfx908,gfx942")
     hip.add_argument("--asm", help="folders and .tar.gz archives of assembly texts, separated by colons")
@@ -135,11 +139,11 @@ def _run_flags(run: argparse.ArgumentParser, costs: MakeMeter | None) -> None:
         "look also for wrong waits, races, barriers, uninitialised data, at half the speed (default: all)"
     )
     add("--checks", nargs="?", const="all", metavar="WHICH,...", help=checks)
+    add("--races", action="store_true", help="look for data races in global memory between all waves")
     if costs:
         add("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
     add("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
     add = run.add_argument_group("stopping").add_argument
-    add("--debug", action="store_true", help="stop at the start and prompt; commands may come from a pipe")
     place = (
         "stop before an instruction and show --dump: line of the text, byte (0x4c), label, or FILE.py:LINE"
     )
@@ -147,7 +151,7 @@ def _run_flags(run: argparse.ArgumentParser, costs: MakeMeter | None) -> None:
     add("--break-wave", type=int, help="only in this wave of a workgroup")
     add("--break-group", metavar="X,Y,Z", help="only in this workgroup")
     add("--break-hit", type=int, default=1, help="from this arrival of the wave on (1)")
-    add("--break-count", type=int, help="how many times (default 1, with --debug 0); 0: every time")
+    add("--break-count", type=int, help="how many times (default 1, of `debug` 0); 0: every time")
     views = "v0-v7, s[0:3], vcc, exec, lds[0:256], arg0[0:64], v2:f32 ..."
     add("--dump", default="", metavar="WHAT,...", help=views)
     add("--lanes", metavar="A-B", help="show these lanes only")
@@ -186,6 +190,7 @@ def _run(flags: argparse.Namespace) -> list[str]:
             seed=flags.seed,
             limit=flags.limit,
             checks=_checks(flags.checks, parsed, names),
+            races=flags.races,
             trace=trace,
             source=info,
             meter=costs.meter if costs else None,
@@ -230,7 +235,7 @@ def _session(
     """A session that stops as the flags describe, or None without stops."""
     if not flags.debug and not flags.breaks:
         if flags.dump:
-            hint = "add --break PLACE, or --debug"
+            hint = "add --break PLACE, or use `debug` instead of `run`"
             raise UnsupportedError("--dump shows something at a breakpoint", hint=hint)
         return None
     count = flags.break_count if flags.break_count is not None else 0 if flags.debug else 1

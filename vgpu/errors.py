@@ -1,6 +1,7 @@
 """Errors that users meet: what failed, the likely cause, the next step; and text for terminals."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -92,8 +93,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"known names: {listed(names, max(most, 1))}"
 
 
+_SPECIAL = re.compile(r"[^\n\t -~]")
+
+
 def printable(text: str) -> str:
-    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
+    """`text` with `\\x1b` etc. for control and invisible characters, which could rewrite a terminal."""
+    return _SPECIAL.sub(
+        lambda c: c[0] if c[0].isprintable() else c[0].encode("unicode_escape").decode("ascii"), text
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import UnknownNameError, UnsupportedError
@@ -19,24 +19,10 @@ from vgpu.emulator.targets import extended_rows, simplified
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 Positive = Annotated[int, Field(ge=1)]
-_GFX, _SM, _CPU = r"gfx[0-9a-f]{3,5}", r"sm_[0-9]{2,3}", r"cpu-x86-64-v[234](-[a-z0-9]+)?"
-ArchName = Annotated[str, Field(pattern=rf"^({_GFX}|{_SM}|{_CPU})$")]
-AmdArchName = Annotated[str, Field(pattern=rf"^{_GFX}$")]
-NvidiaArchName = Annotated[str, Field(pattern=rf"^{_SM}$")]
-CpuArchName = Annotated[str, Field(pattern=rf"^{_CPU}$")]
-AmdPackName = Annotated[str, Field(pattern=r"^amd-gfx[0-9a-fx]{3,5}$")]
-NvidiaPackName = Annotated[str, Field(pattern=rf"^nvidia-{_SM}$")]
+_GFX, _SM, _CPU = r"gfx[0-9a-f]{3,5}", r"sm_[0-9]{2,3}", r"cpu-x86-64"
+ArchName = Annotated[str, Field(pattern=rf"^({_GFX}|{_SM}|{_CPU}-v[234](-[a-z0-9]+)?)$")]
+PackName = Annotated[str, Field(pattern=rf"^(amd-gfx[0-9a-fx]{{3,5}}|nvidia-{_SM}|{_CPU})$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-
-
-class EmulatorProperties(Manifest):
-    """What the virtual GPU must know of an arch."""
-
-    keeps_high_half: bool
-    vgpr_unit: Positive
-    packed_ids: bool
-    ids_in_ttmp: bool
-    scratch_offset: bool
 
 
 class DeviceProperties(Manifest):
@@ -105,10 +91,10 @@ class Architecture(Manifest):
     device: DeviceProperties
 
     vendor: ClassVar[Vendor]
-    limits: ClassVar[tuple[str, str]]
-    """Fields with the lanes of a warp, and the bytes of shared memory that one workgroup may have."""
-    pack: str
+    pack: PackName
     matrix: str
+    warp_size: int
+    shared_bytes: int
 
     @property
     def all_products(self) -> tuple[str, ...]:
@@ -117,20 +103,18 @@ class Architecture(Manifest):
 
     def target(self, arch: str) -> Target:
         """The properties that rules may use."""
-        lanes, shared = (getattr(self, name) for name in self.limits)
-        return Target(arch=arch, vendor=self.vendor, warp_size=lanes, matrix=self.matrix, shared_bytes=shared)
+        names = ("vendor", "matrix", "warp_size", "shared_bytes")
+        return Target(arch=arch, **{name: getattr(self, name) for name in names})
 
 
 class AmdArchitecture(Architecture):
     """One AMD arch. Of RDNA "cu" is the workgroup processor, as their images are compiled for it."""
 
     vendor = "amd"
-    limits = ("wavefront", "lds_bytes")
-    wavefront: Literal[32, 64]
+    warp_size: Literal[32, 64] = Field(alias="wavefront")
     matrix: Literal["MFMA", "WMMA", "none"]
     accumulators: Literal["split", "unified", "none"]
-    pack: AmdPackName
-    lds_bytes: Positive
+    shared_bytes: Positive = Field(alias="lds_bytes")
     lds_per_cu: Positive
     lds_granule: Positive
     vgprs: Positive
@@ -141,7 +125,7 @@ class AmdArchitecture(Architecture):
     max_waves_per_simd: Positive
     simds_per_cu: Positive
     max_workgroups_per_cu: Positive
-    emulator: EmulatorProperties | None = None
+    emulator: dict[Name, bool | int] | None = None
     cost: CostRates | None = None
 
 
@@ -149,10 +133,8 @@ class NvidiaArchitecture(Architecture):
     """One compute capability of NVIDIA. Registers and shared memory are a multiprocessor's."""
 
     vendor = "nvidia"
-    limits = ("warp_size", "shared_bytes")
     warp_size: Literal[32]
     matrix: Literal["MMA", "WGMMA", "TCGEN05"]
-    pack: NvidiaPackName
     shared_bytes: Positive
     shared_per_sm: Positive
     shared_reserved: Annotated[int, Field(ge=0)]
@@ -165,21 +147,19 @@ class NvidiaArchitecture(Architecture):
 
 
 class CpuArchitecture(Architecture):
-    """One level of x86-64. `lanes`: float32 in a vector register; `thread_bytes`: a kernel's most memory."""
+    """One level of x86-64. `lanes`: float32 in a vector register."""
 
     vendor = "cpu"
-    limits = ("warp_size", "thread_bytes")
-    warp_size: ClassVar[int] = 1
+    warp_size: Literal[1] = 1
     lanes: Literal[4, 8, 16]
     matrix: Literal["none", "AVX512-BF16", "AMX"]
-    pack: Literal["cpu-x86-64"]
-    thread_bytes: Positive
+    shared_bytes: Positive = Field(alias="thread_bytes")
 
 
 class CompileAliases(Manifest):
     """Archs whose images some of Triton's passes compile as another arch's."""
 
-    archs: dict[AmdArchName, AmdArchName]
+    archs: dict[ArchName, ArchName]
     passes: Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
@@ -187,11 +167,10 @@ class Architectures(Manifest):
     """`architectures.yaml`: every arch that `--arch` takes, and products of archs that it does not take."""
 
     schema_version: Literal[1] = Field(alias="schema")
-    amd: dict[AmdArchName, AmdArchitecture]
+    amd: dict[ArchName, AmdArchitecture]
     compile_aliases: CompileAliases | None = None
-    nvidia: dict[NvidiaArchName, NvidiaArchitecture]
-    cpu: dict[CpuArchName, CpuArchitecture]
-    lacks: dict[Name, tuple[AmdArchName, ...]] = Field(default_factory=dict)
+    nvidia: dict[ArchName, NvidiaArchitecture]
+    cpu: dict[ArchName, CpuArchitecture]
     other_archs: dict[ArchName, tuple[str, ...]]
 
     @field_validator("amd", "nvidia", "cpu", mode="before")
@@ -216,28 +195,26 @@ class Architectures(Manifest):
         others = [table.archs[name] for name in self.lineage(arch) if name in table.archs]
         return tuple((name, others[0]) for name in table.passes) if others else ()
 
-    def why_not_served(self, arch: str) -> str:
-        """Why an arch of `other_archs` has no kernels."""
-        for instruction, archs in self.lacks.items():
-            if arch in archs:
-                return f"it lacks {instruction}, which the kernels need for products of fp16"
-        return "it is another arch than those with kernels, and cannot load their images"
-
     @property
     def emulated(self) -> tuple[str, ...]:
         """Archs whose images any machine can verify: those that the virtual GPU executes."""
         return tuple(name for name, row in self.amd.items() if row.emulator is not None)
 
     def find(self, arch: str) -> Architecture:
-        """By its exact name. Raises UnknownNameError, UnsupportedError."""
-        check_archs([arch], self)
-        return self.architectures[arch]
+        """By its name. Raises UnknownNameError, UnsupportedError."""
+        return self.architectures[find_arch(arch, self).arch]
 
     @cached_property
     def products(self) -> Mapping[str, str]:
         """Arch by product, each in the form of `simplified`."""
         rows = {name: row.all_products for name, row in self.architectures.items()}
         return {simplified(one): name for name, many in (rows | self.other_archs).items() for one in many}
+
+
+_FEATURES = re.compile(r"([a-z]+[+-](:[a-z]+[+-])*)?")
+_ARCH_OR_PRODUCT = re.compile(
+    r"gfx[0-9][0-9a-f]{2,4}|sm_?[0-9]{2,3}[af]?|(mi|rx|rtx|pro|g?[abh]|[lrtvw])?[0-9]{2,}[a-z]*"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +247,7 @@ def find_arch(text: str, architectures: Architectures, *, also: Collection[str] 
     if product or arch in architectures.other_archs:
         raise UnsupportedError(
             f"no kernels for {arch}{f' ({given})' if product else ''} yet",
-            cause=architectures.why_not_served(arch),
+            cause="it is another arch than those with kernels, and cannot load their images",
             hint=known,
         )
     # the nearest name to one of the form of an arch or product is another GPU's
@@ -278,34 +255,17 @@ def find_arch(text: str, architectures: Architectures, *, also: Collection[str] 
         near := difflib.get_close_matches(name, architectures.architectures, n=1, cutoff=0.7)
     ):
         known = f"perhaps you meant {near[0]}"
-    raise UnknownNameError(f"unknown arch {given}", hint=known)
+    raise UnknownNameError(f"unknown arch {given or '(empty)'}", hint=known)
 
 
 def parse_archs(text: str, architectures: Architectures) -> tuple[NamedArch, ...]:
     """The archs of an `--arch` flag, joined by commas, in its order. Raises as `find_arch`."""
-    parts = [part.strip() for part in text.split(",")]
-    found = [find_arch(part, architectures) if part else NamedArch(arch="") for part in parts]
-    check_archs([one.arch for one in found], architectures)
-    return tuple(found)
+    named = tuple(find_arch(part, architectures) for part in text.split(","))
+    archs = [one.arch for one in named]
+    if twice := [arch for arch in archs if archs.count(arch) > 1]:
+        raise UnknownNameError(f"arch {twice[0]} is named twice", hint="name each arch once")
+    return named
 
-
-def check_archs(archs: Sequence[str], architectures: Architectures) -> None:
-    """Checks that each is the exact name of an arch and named once. Raises as `find_arch`."""
-    known = f"known archs: {', '.join(architectures.architectures)}"
-    for number, name in enumerate(archs):
-        if not name:
-            raise UnknownNameError(f"an arch without a name in {','.join(archs)!r}", hint=known)
-        if name not in architectures.architectures:
-            find_arch(name, architectures)
-            raise UnknownNameError(f"unknown arch {name}", hint=known)
-        if name in archs[:number]:
-            raise UnknownNameError(f"arch {name} is named twice", hint="name each arch once")
-
-
-_FEATURES = re.compile(r"([a-z]+[+-](:[a-z]+[+-])*)?")
-_ARCH_OR_PRODUCT = re.compile(
-    r"gfx[0-9][0-9a-f]{2,4}|sm_?[0-9]{2,3}[af]?|(mi|rx|rtx|pro|g?[abh]|[lrtvw])?[0-9]{2,}[a-z]*"
-)
 
 KeepValue = bool | int | str
 
@@ -325,14 +285,6 @@ class Profiles(Manifest):
     schema_version: Literal[1] = Field(alias="schema")
     default: Name
     profiles: dict[Name, Profile]
-
-    @model_validator(mode="after")
-    def _default_exists(self) -> Profiles:
-        if self.default not in self.profiles:
-            raise ValueError(
-                f"default profile {self.default!r} is not among {', '.join(sorted(self.profiles))}"
-            )
-        return self
 
 
 def load_architectures(folder: Path = MANIFESTS) -> Architectures:

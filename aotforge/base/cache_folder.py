@@ -43,7 +43,7 @@ class StoredObject:
     kind: str
     path: Path
     size: int
-    used: float
+    used: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class KindUsage:
     objects: int
     size: int
     collected: bool
-    oldest: float = 0.0
-    newest: float = 0.0
+    oldest: float
+    newest: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,23 +101,23 @@ def usage(cache: Path) -> tuple[KindUsage, ...]:
     with output_errors(cache):
         for one in _stored_objects(cache):
             kinds.setdefault(one.kind, []).append(one)
-        found = [
-            KindUsage(
-                kind=kind,
-                objects=len(objects),
-                size=sum(one.size for one in objects),
-                collected=True,
-                oldest=min(one.used for one in objects),
-                newest=max(one.used for one in objects),
-            )
-            for kind, objects in kinds.items()
-        ]
         for folder in cache.iterdir() if cache.is_dir() else ():
             if folder.name not in kinds and folder.is_dir() and not folder.is_symlink():
-                entries = sum(1 for _ in folder.iterdir())
-                found.append(
-                    KindUsage(kind=folder.name, objects=entries, size=_tree_size(folder), collected=False)
-                )
+                kinds[folder.name] = [
+                    StoredObject(kind=folder.name, path=path, size=_tree_size(path))
+                    for path in folder.iterdir()
+                ]
+    found = [
+        KindUsage(
+            kind=kind,
+            objects=len(objects),
+            size=sum(one.size for one in objects),
+            collected=any(one.used for one in objects),
+            oldest=min((one.used for one in objects), default=0.0),
+            newest=max((one.used for one in objects), default=0.0),
+        )
+        for kind, objects in kinds.items()
+    ]
     return tuple(sorted(found, key=lambda one: (-one.size, one.kind)))
 
 
@@ -138,7 +138,7 @@ def evict(cache: Path, limit: int) -> Collection:
 
 def _tree_size(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
+    for path in (folder, *folder.rglob("*")):
         with suppress(FileNotFoundError):
             status = path.lstat()
             total += status.st_size if stat.S_ISREG(status.st_mode) else 0

@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from io import BufferedReader, BufferedWriter
+from io import BufferedWriter
 from pathlib import Path
 
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
@@ -95,16 +95,6 @@ def private_file_fault(path: Path) -> str:
     return ""
 
 
-@contextmanager
-def open_regular(path: Path) -> Iterator[BufferedReader]:
-    """A regular file for reading: neither a link nor a pipe. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        yield file
-
-
 def link_or_copy(path: str | Path, place: str | Path) -> None:
     """The file under another name, sharing its bytes where the file system can, else a copy with its mode."""
     try:
@@ -121,7 +111,7 @@ def output_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise OutputError(
             f"cannot write {error.filename2 or error.filename or path}: {error.strerror or error}",
-            cause=_CAUSES.get(error.errno or 0, ""),
+            cause=CAUSES.get(error.errno or 0, ""),
             hint="earlier results are untouched; free space or choose another folder, then build again",
         ) from error
 
@@ -136,10 +126,11 @@ def errors_as(kind: type[AotforgeError], path: Path, *, hint: str) -> Iterator[N
         raise kind(error.what, cause=error.cause, hint=hint) from error
 
 
-_CAUSES = {
+CAUSES = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "the file system is mounted read-only",
+    errno.ENAMETOOLONG: "a path on the command line or in the environment is too long",
     errno.EACCES: "the folder is not writable for this user",
     errno.EPERM: "the folder is not writable for this user",
     errno.ENOTDIR: "a part of the path is a file, not a folder",

@@ -76,25 +76,28 @@ class ReportedTime(Manifest):
     torch: Seconds | None = None
 
 
-class HardwareReport(Manifest):
+class _Measured(Manifest):
+    schema_version: Literal[1] = Field(alias="schema", default=1)
+    date: Day
+    device: ReportedDevice
+    rocm: Line
+    release: Line
+    profile: Line
+    times: tuple[ReportedTime, ...] = ()
+
+
+class HardwareReport(_Measured):
     """What one check found. `sums`: SHA-256 of the release's SHA256SUMS; `seconds`: of the complete check.
 
     `rocm`, `module` and `kernel` are versions or '', `torch` PyTorch's version or why it was not timed.
     """
 
-    schema_version: Literal[1] = Field(alias="schema", default=1)
-    date: Day
-    release: Line
-    profile: Line
     pack: Line
     sums: Sha256
-    device: ReportedDevice
-    rocm: Line
     module: Line
     kernel: Line
     torch: Text
     images: tuple[ReportedImage, ...]
-    times: tuple[ReportedTime, ...]
     ended: Text = ""
     seconds: Seconds
 
@@ -110,25 +113,18 @@ class HardwareReport(Manifest):
         return tuple(image for image in self.images if image.state != "passed")
 
 
-class HardwareRun(Manifest):
+class HardwareRun(_Measured):
     """One imported report. `passed` of `images` are right; `wrong`: labels of the others with their state.
 
     `same` of the `exact` images agree bit by bit with the virtual GPU. `report` is the SHA-256 of the
     report's bytes; `key` that of the public key (DER) which signed it, '' without a signature.
     """
 
-    schema_version: Literal[1] = Field(alias="schema")
-    date: Day
-    device: ReportedDevice
-    rocm: Line
-    release: Line
-    profile: Line
     images: Annotated[int, Field(ge=1)]
     passed: Count
     exact: Count
     same: Count
     wrong: dict[Text, str] = Field(default_factory=dict)
-    times: tuple[ReportedTime, ...] = ()
     report: Sha256
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 

@@ -25,9 +25,7 @@ def available_cpus() -> int:
 
 def available_memory() -> int:
     """Bytes that can be used without swapping: MemAvailable, and what the cgroup has left."""
-    lines = dict(
-        line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    )
+    lines = dict(line.split(":", 1) for line in _text(Path("/proc/meminfo")).splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
     for folder in _cgroup_folders():
         for limit, usage in (MEMORY_V2, MEMORY_V1):
@@ -46,7 +44,7 @@ def resident_bytes(pid: int) -> int:
 def _cgroup_folders() -> list[Path]:
     """Folders of this process's cgroups and all above them, v2 and v1."""
     folders: list[Path] = []
-    for line in _lines(Path("/proc/self/cgroup")):
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         bases = [CGROUPS / name for name in controllers.split(",")]  # without controllers: version 2
         for base in bases:
@@ -55,13 +53,12 @@ def _cgroup_folders() -> list[Path]:
     return folders
 
 
-def _lines(path: Path) -> list[str]:
+def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").splitlines()
+        return path.read_text(encoding="ascii")
     except OSError:
-        return []
+        return ""
 
 
 def _words(path: Path) -> list[str]:
-    lines = _lines(path)
-    return lines[0].split() if lines else []
+    return _text(path).split()

@@ -137,11 +137,6 @@ def _validated(document: Document, model: type[M]) -> M:
         ) from None
 
 
-def line_of(path: Path, location: Location) -> int:
-    """Line (from 1) of a key in a YAML file, for errors that are found only after loading."""
-    return read_yaml(path).line(location)
-
-
 _REASONS = {"extra_forbidden": "unknown key", "missing": "required key is missing"}
 
 
@@ -168,4 +163,4 @@ def _fields(model: type[BaseModel], location: Location) -> tuple[str, ...]:
             # dict[K, V] leads to V, tuple[T, ...] and list[T] to T
             inner = [kind for kind in typing.get_args(current) if kind is not Ellipsis]
             current = inner[-1] if inner else None
-    return tuple(getattr(current, "model_fields", ()))
+    return tuple(field.alias or name for name, field in getattr(current, "model_fields", {}).items())

@@ -6,7 +6,6 @@ format, e.g. `images-1`.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-_DAMAGED = {errno.EIO, errno.EISDIR}  # a bad sector, or a folder: as good as damaged
 _TOUCH_SECONDS = 3600.0
 """Age from which a use is recorded: a build must not write to every object that it reads."""
 
@@ -107,10 +105,6 @@ class ObjectCache(Generic[T]):
                 return file.read()
         except FileNotFoundError:
             return None
-        except OSError as error:
-            if error.errno in _DAMAGED:
-                raise DamagedObjectError(str(error)) from error
-            raise
 
 
 def record_use(path: Path, status: os.stat_result) -> None:

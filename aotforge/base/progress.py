@@ -1,25 +1,19 @@
-"""Progress with time left on a terminal, or as JSON lines (docs/errors.md); else nothing but notes.
-
-Honours NO_COLOR (https://no-color.org), and TERM=dumb counts as no terminal.
-"""
+"""Progress with time left on a terminal, or as JSON lines (docs/errors.md); else nothing but notes."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
+from typing import Any, Literal, Protocol, Self, TextIO
 
-from aotforge.base.printable import printable
-
-if TYPE_CHECKING:
-    import rich.progress
+from aotforge.errors import printable
 
 Unit = Literal["jobs", "bytes"]
 
@@ -44,7 +38,7 @@ class Observer(Protocol):
         """A fact that must stay visible, one line."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LineObserver:
     """Passes stages and notes to one function."""
 
@@ -62,10 +56,12 @@ SILENT = LineObserver(lambda _: None)
 
 
 class Progress:
-    """A line of progress, used as a context manager; this one shows notes only, or nothing."""
+    """Counts of work, used as a context manager; this one shows notes only, or nothing."""
 
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._work: _Work | None = None
+        self._works: dict[str, _Work] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +69,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Takes it away; the terminal is as before."""
+        """The end, of an error too."""
 
     def stage(self, text: str) -> None:
         """A stage begins."""
@@ -87,14 +83,25 @@ class Progress:
             self._stream.flush()
 
     def begin(self, work: str, unit: Unit = "jobs") -> None:
-        """Updates are about `work` from now on; its line replaces that of other work."""
+        """Updates are about `work` from now on. Several kinds of work of a stage may alternate."""
+        self._work = self._works.setdefault(work, _Work(work, unit))
 
     def update(self, done: int, total: int) -> None:
-        """`done` of `total` are finished; a total of 0 is not known."""
+        """`done` of `total` are finished; a total of 0 is not known. Shown unless that was done just now."""
+        if self._work is not None and self._work.moved(done, total, self._clock()):
+            self._show(self._work)
+
+    def bytes(self, stage: str, done: int, total: int) -> None:
+        """Progress in bytes, which a terminal shows in MiB, one line per stage."""
+        self.begin(stage, "bytes")
+        self.update(done, total)
 
     def job(self, outcome: str, label: str, detail: str = "") -> None:
         """A job of the work failed, is repeated, or is otherwise worth a line that stays."""
         self.note(": ".join(part for part in (outcome, label, detail) if part))
+
+    def _show(self, work: _Work) -> None:
+        """Shows counts."""
 
 
 def progress(
@@ -105,20 +112,14 @@ def progress(
     quiet: bool = False,
     events: bool = False,
 ) -> Progress:
-    """Progress on `stream` (default: stderr): a moving line on a terminal, only notes elsewhere.
+    """Progress on `stream` (default: stderr): a line on a terminal (TERM=dumb is none), elsewhere only notes.
 
     Nothing when `quiet`; JSON lines when `events`, also when `quiet`.
     """
     where = stream or sys.stderr
-    shown: Progress
-    if events:
-        shown = EventLines(where)
-    elif quiet:
-        shown = Progress(None)
-    elif not where.isatty() or environment.get("TERM") == "dumb":
-        shown = Progress(where)
-    else:
-        shown = _Terminal(where)
+    moving = where.isatty() and environment.get("TERM") != "dumb"
+    kind = EventLines if events else _Terminal if moving and not quiet else Progress
+    shown = kind(None if quiet and not events else where)
     if title:
         shown.begin(title)
     return shown
@@ -140,74 +141,37 @@ def byte_counter(on_progress: OnProgress, stage: str, total: int) -> Callable[[i
     return count
 
 
-@contextmanager
-def byte_progress(*, quiet: bool, events: bool = False) -> Iterator[OnProgress]:
-    """Progress in bytes, which a terminal shows in MiB, one line per stage."""
-    with progress(quiet=quiet, events=events) as shown:
-
-        def report(stage: str, done: int, total: int) -> None:
-            shown.begin(stage, "bytes")
-            shown.update(done, total)
-
-        yield report
-
-
 class _Terminal(Progress):
-    """Starts rich with the first update that has something to wait for: a no-op build does not."""
+    """One line that is written again; none before there is something to wait for."""
 
-    _work = ""
-    _unit: Unit = "jobs"
-    _bar: rich.progress.Progress | None = None
-    _before = 0
+    _line: str | None = None
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def begin(self, work: str, unit: Unit = "jobs") -> None:
-        if work != self._work:
-            self.__exit__()
-            self._work, self._unit = work, unit
-
-    def update(self, done: int, total: int) -> None:
-        if self._unit == "bytes":
-            done, total = done >> 20, (total >> 20) + 1
-        if self._bar is None:
-            if done >= total:
-                return
-            self._bar = self._start()
-            self._before = done  # what was there before must not make the rest look quick
-        task = self._bar.task_ids[0]
-        self._bar.update(task, completed=done - self._before, total=total - self._before)
+        self._write("")
 
     def note(self, text: str) -> None:
-        if self._bar is None:
-            super().note(text)
-        else:
-            self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        self._write("")
+        super().note(text)
 
-    def _start(self) -> rich.progress.Progress:
-        import rich.progress as bars  # noqa: PLC0415 - 0.1 s, which a build with nothing to do must not spend
-        from rich.console import Console  # noqa: PLC0415 - as above
+    def _show(self, work: _Work) -> None:
+        counts = work.counts(self._clock())
+        if self._line is not None or work.done < work.total:
+            size = 2**20 if work.unit == "bytes" else 1
+            text = f"{work.name} {work.done // size}" + (f"/{work.total // size}" if work.total else "")
+            text += " MiB" if work.unit == "bytes" else ""
+            left = counts["seconds_left"]
+            text += "" if left is None else f", left: {int(left) // 60}:{int(left) % 60:02}"
+            self._write(printable(text)[: shutil.get_terminal_size().columns - 1])
 
-        bar = bars.Progress(
-            "{task.description}",
-            bars.BarColumn(),
-            bars.MofNCompleteColumn(),
-            bars.TimeElapsedColumn(),
-            "left:",
-            bars.TimeRemainingColumn(),
-            console=Console(file=self._stream, force_terminal=True),
-            transient=True,
-        )
-        bar.add_task(f"{self._work}, MiB" if self._unit == "bytes" else self._work, total=None)
-        bar.start()
-        return bar
+    def _write(self, line: str) -> None:
+        if self._stream is not None and (line or self._line):
+            self._stream.write(f"\r\x1b[K{line}")
+            self._stream.flush()
+            self._line = line
 
 
 INTERVAL = 0.25
-"""Seconds between two `progress` events of one kind of work; the last one of a work is never omitted."""
+"""Seconds between two updates of one kind of work that are shown; the last one is never omitted."""
 
 
 def write_event(stream: TextIO, event: str, **fields: object) -> None:
@@ -223,17 +187,11 @@ class EventLines(Progress):
     Work that belongs to no stage is a stage itself.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._events, self._clock = stream, clock
-        self._stage = ""
-        self._staged = False
-        self._began = 0.0
-        self._work: _Work | None = None
-        self._works: dict[str, _Work] = {}
+    _stage = ""
+    _staged = False
+    _began = 0.0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._finish(ok=kind is None)
 
     def stage(self, text: str) -> None:
@@ -242,15 +200,10 @@ class EventLines(Progress):
         self._start(text)
 
     def begin(self, work: str, unit: Unit = "jobs") -> None:
-        """Updates are about `work` from now on. Several kinds of work of a stage may alternate."""
+        """As of any progress; a stage begins where none has."""
         if not self._staged and work != self._stage:
             self._start(work)
-        self._work = self._works.setdefault(work, _Work(work, unit))
-
-    def update(self, done: int, total: int) -> None:
-        """A `progress` event, unless there was one just now."""
-        if self._work is not None and self._work.moved(done, total, self._clock()):
-            self._write("progress", **self._work.written(self._clock()))
+        super().begin(work, unit)
 
     def job(self, outcome: str, label: str, detail: str = "") -> None:
         """An event of its own for a job."""
@@ -259,10 +212,13 @@ class EventLines(Progress):
 
     def note(self, text: str) -> None:
         """An event of its own for a text."""
-        write_event(self._events, "note", text=text)
+        write_event(self._stream or sys.stderr, "note", text=text)
+
+    def _show(self, work: _Work) -> None:
+        self._write("progress", **work.counts(self._clock()))
 
     def _write(self, event: str, **fields: object) -> None:
-        write_event(self._events, event, stage=self._stage, **fields)
+        write_event(self._stream or sys.stderr, event, stage=self._stage, **fields)
 
     def _start(self, stage: str) -> None:
         self._finish(ok=True)
@@ -272,7 +228,7 @@ class EventLines(Progress):
     def _finish(self, *, ok: bool) -> None:
         for work in self._works.values():
             if work.pending:
-                self._write("progress", **work.written(self._clock()))
+                self._show(work)
         self._works.clear()
         self._work = None
         if self._stage:
@@ -281,37 +237,37 @@ class EventLines(Progress):
 
 
 class _Work:
-    """Counts of one kind of work, and its rate over the latest 64 events."""
+    """Counts of one kind of work, and its rate over the latest 64 that were shown."""
 
     def __init__(self, name: str, unit: Unit) -> None:
         self.name, self.unit = name, unit
         self.pending = False
-        self._done = self._total = 0
+        self.done = self.total = 0
         self._shown = -INTERVAL
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
 
     def moved(self, done: int, total: int, now: float) -> bool:
-        """Keeps the counts; True where an event is due: after the interval, and at a known end."""
-        last = self._done < total <= done and total == self._total
-        if done < self._done or total != self._total:  # another piece of the same kind of work
+        """Keeps the counts; True where they are to be shown: after the interval, and at a known end."""
+        last = self.done < total <= done and total == self.total
+        if done < self.done or total != self.total:  # another piece of the same kind of work
             self._samples.clear()
-        if (done, total) != (self._done, self._total) or not self._samples:
-            self._done, self._total, self.pending = done, total, True
+        if (done, total) != (self.done, self.total) or not self._samples:
+            self.done, self.total, self.pending = done, total, True
         return self.pending and (last or now - self._shown >= INTERVAL)
 
-    def written(self, now: float) -> dict[str, object]:
-        """Fields of an event with the present counts."""
+    def counts(self, now: float) -> dict[str, Any]:
+        """The present counts, which are shown now."""
         self.pending, self._shown = False, now
-        self._samples.append((now, self._done))
+        self._samples.append((now, self.done))
         began, before = self._samples[0]
-        rate = (self._done - before) / (now - began) if now > began else 0.0
-        left = max(self._total - self._done, 0)
+        rate = (self.done - before) / (now - began) if now > began else 0.0
+        left = max(self.total - self.done, 0)
         seconds = left / rate if rate else None if left else 0.0
         return {
             "work": self.name,
             "unit": self.unit,
-            "done": self._done,
-            "total": self._total or None,
+            "done": self.done,
+            "total": self.total or None,
             "rate": round(rate, 3) or None,
-            "seconds_left": round(seconds, 1) if self._total and seconds is not None else None,
+            "seconds_left": round(seconds, 1) if self.total and seconds is not None else None,
         }

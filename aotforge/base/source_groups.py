@@ -53,8 +53,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "cost model": (
         "aotforge/devtools/cost/*.py",
         "aotforge/compile/image_set.py",
-        "aotforge/targets/amd/code_object.py",
-        "aotforge/targets/amd/occupancy.py",
+        "aotforge/targets/amd/backend.py",
     ),
     # how `./dev tune all --device` checks and times an image
     "device timing": (
@@ -65,8 +64,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "native verifier": (
         "aotforge/verify/native/*.py",
         "aotforge/targets/cpu/*.py",
-        "ttcpu/image.py",
-        "ttcpu/levels.py",
+        *(f"ttcpu/{name}.py" for name in ("image", "launch", "levels")),
     ),
     # the lowering of Triton's IR to machine code for x86-64: part of the job keys
     "CPU compiler": (

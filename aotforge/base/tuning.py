@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from aotforge.base.architectures import MANIFESTS, ArchName, Name, load_architectures
 from aotforge.base.manifest_reader import Manifest, load
@@ -70,12 +70,6 @@ class Tuning(Manifest):
     ]
     found: tuple[Found, ...] = ()
 
-    @model_validator(mode="after")
-    def _is_for_some_archs(self) -> Tuning:
-        if bool(self.archs) == self.every_arch:
-            raise ValueError("a file has `archs`, or `every_arch: true` and none")
-        return self
-
 
 @dataclass(frozen=True, kw_only=True)
 class TuningFiles:
@@ -85,13 +79,11 @@ class TuningFiles:
 
     def of(self, arch: str, warp_size: int) -> tuple[Path, Tuning]:
         """The file of an arch or of one that it extends. Raises RulesError without one and a default."""
-        for name in load_architectures().lineage(arch):
-            for path, one in self.files.items():
-                if name in one.archs:
-                    return path, one
-        for path, one in self.files.items():
-            if warp_size == one.default_warp_size:
-                return path, one
+        lineage = load_architectures().lineage(arch)
+        files = [(path, one) for name in lineage for path, one in self.files.items() if name in one.archs]
+        files += [row for row in self.files.items() if row[1].default_warp_size == warp_size]
+        if files:
+            return files[0]
         raise RulesError(
             f"manifests/tuning has no settings for {arch}", hint="add it to `archs` of a file there"
         )

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,6 @@ from aotforge.cli.values import (
 )
 from aotforge.pipeline.requests import (
     BuildRequest,
-    CachedRequest,
-    PacksRequest,
     PartRequest,
     ReleaseRequest,
     ReproduceRequest,
@@ -51,6 +49,7 @@ def observed(request: "ImagesRequest", output: Output) -> "Iterator[RecordingObs
         recorded(request.cache, sys.argv[1:], request.root, display) as observer,
     ):
         yield observer
+        observer.end("finished")
 
 
 @command("build")
@@ -64,7 +63,7 @@ def build(request: BuildRequest, output: Output) -> Report:
 
     with observed(request, output) as observer:
         report = build(request, observer=observer)
-        observer.end("finished", release=str(report.release.folder))
+        observer.release = str(report.release.folder)
     return report
 
 
@@ -100,9 +99,7 @@ def build_windows(
 def compile_(
     request: PartRequest,
     console: Output,
-    job: Annotated[str | None, "instead one job without the cache, by label or key (./dev plan)"] = None,
     output: Annotated[str | None, "instead unpacked packs for CMake: a folder that gets only them"] = None,
-    minutes: Annotated[float, "with --output: minutes that one kernel may take; 0: no limit"] = 10.0,
 ) -> Report:
     """Compile and verify images into the caches: all, or a part, which a later build finds there.
 
@@ -113,52 +110,33 @@ def compile_(
     from aotforge.pipeline.images import build_packs
     from aotforge.pipeline.parts import compile_part
 
-    if job:
-        return _compile_job(request, job)
-    report: Report
+    if request.job:
+        return _compile_job(request, request.job)
     with observed(request, console) as observer:
-        if output:
-            shared = {field.name: getattr(request, field.name) for field in fields(CachedRequest)}
-            packs = PacksRequest(
-                **shared, output=Path(output).absolute(), minutes=minutes, verify=request.verify
-            )
-            made = build_packs(packs, observer=observer)
-            report = Result({"output": str(made.output)}, made.lines())
-        else:
-            report = compile_part(request, observer=observer)
-        observer.end("finished")
-    return report
+        if not output:
+            return compile_part(request, observer=observer)
+        folder = Path(output).absolute()
+        return Result({"output": str(folder)}, [build_packs(request, folder, observer=observer)])
 
 
 def _compile_job(request: PartRequest, name: str) -> Result:
     """Compiles one job: its resources, or every error."""
     from tempfile import TemporaryDirectory
 
-    from aotforge.base.architectures import load_architectures
     from aotforge.base.progress import LineObserver
-    from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
-    from aotforge.plan.planner import plan_project
-    from aotforge.run.choose import choose_execution_targets
+    from aotforge.compile.compile_plan import compile_one, find_job
+    from aotforge.pipeline.build_release import resolve_targets
     from aotforge.run.step import KERNELS
 
-    execution = choose_execution_targets(
-        request.executor,
-        ROOT,
-        cache=request.cache,
-        roots=(KERNELS,),
-        environment=request.environment,
-        observer=LineObserver(print_status),
-    ).kernels
-    toolchain = toolchain_of(execution, cache=request.cache)
-    plan = plan_project(request.checkout, archs=request.archs, profile=request.profile, toolchain=toolchain)
-    job = find_job(plan, name)
+    executions, plans = resolve_targets(request, (KERNELS,), observer=LineObserver(print_status))
+    job = find_job(plans, name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,
-            kernels_root=ROOT / "kernels",
-            architectures=load_architectures(ROOT / "manifests"),
+            kernels_root=request.kernels,
+            architectures=request.checkout.architectures,
             scratch=Path(scratch),
-            execution=execution,
+            execution=executions[KERNELS],
         )
     values: dict[str, object] = {"label": job.label, "key": job.key, "digest": image.digest}
     values |= {"bytes": len(image.binary), **asdict(image.resources)}
@@ -205,7 +183,6 @@ def verify(
 
     with observed(request, output) as observer:
         report = verify(request, observer=observer)
-        observer.end("finished")
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
     passed = partial(report.require_passed, described=not output.json)
@@ -225,7 +202,7 @@ def demo(
 
     ./dev demo --arch gfx908
     """
-    from aotforge.devtools.demo.run_demo import DemoRequest, demo
+    from aotforge.devtools.demo.run_demo import demo
 
     request = BuildRequest(
         root=ROOT,
@@ -236,7 +213,7 @@ def demo(
         environment=dict(os.environ),
     )
     with output.build() as display:
-        return demo(DemoRequest(build=request, release=absolute(release)), observer=display)
+        return demo(request, absolute(release), observer=display)
 
 
 @command("release")
@@ -256,7 +233,6 @@ def make(request: ReleaseRequest, output: Output) -> Report:
         place = open_publisher(request.to, absolute(request.keys), request.environment)
     with observed(request, output) as observer:
         report = release(request, observer=observer)
-        observer.end("finished")
     if not place:
         return report
     if not output.json:

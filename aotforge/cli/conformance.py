@@ -102,7 +102,6 @@ def check(
     ./dev check --release releases/dist/0.11.2b-r1 --only calls,layout
     ./dev check --release releases/dist/finished/0.11.2b-r1 --files --key key.pub
     """
-    from aotforge.base.progress import progress
     from aotforge.conformance.candidate import newest_release
     from aotforge.conformance.check_release import check_release
     from aotforge.conformance.findings import report_fields, report_lines, require_ok
@@ -115,7 +114,7 @@ def check(
         listed = check_finalized_release(chosen, public).sums
         signed = ", signatures are valid" if key else "; signatures were not checked: no --key"
         return Result({"files": list(listed)}, [f"{len(listed)} files are as listed{signed}"])
-    with progress("checking", quiet=output.silent, events=output.events) as line:
+    with output.progress_of("checking") as line:
         report = check_release(
             chosen,
             checkout=ROOT,

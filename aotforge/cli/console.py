@@ -1,6 +1,5 @@
 """The program `aotforge` of the wheel: the tasks for users of releases, which need no checkout."""
 
-import os
 import sys
 
 from aotforge.cli import conformance, deliver, publish  # noqa: F401 - importing a module registers its tasks
@@ -13,5 +12,4 @@ WITHOUT_CHECKOUT = ("install", "dropin", "release.list", "compat")
 
 def main() -> None:
     """Runs the command line of this process."""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     run_program(namespace(WITHOUT_CHECKOUT), sys.argv[1:])

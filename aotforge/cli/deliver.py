@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,12 +122,12 @@ def _levels(pytorch: str | None, torch_lib: Path | None) -> tuple[str, ...]:
     return levels_for(ROOT, pytorch) if pytorch else ()
 
 
-def _uninstall(prefix: str, torch_lib: Path | None) -> Result:
+def _uninstall(prefix: str, torch_lib: Path | None) -> Report:
     from aotforge.deliver.dropin.apply import undo
     from aotforge.deliver.install.prefix import uninstall
 
     if torch_lib:
-        return _shown(undo(torch_lib, dry_run=False))
+        return undo(torch_lib, dry_run=False)
     release, count = uninstall(Path(prefix).absolute())
     return Result({"removed": release, "files": count}, [f"{release} was removed, {count} files"])
 
@@ -150,10 +150,10 @@ def dropin(
 
     lib = _torch_lib(pytorch_lib)
     if undo:
-        return _shown(apply.undo(lib, dry_run=dry_run))
+        return apply.undo(lib, dry_run=dry_run)
     archs = archs_of(arch)
     chosen = release_folder(release, lambda: _levels(None, lib))
-    return _shown(install_dropin(ROOT, chosen, lib, archs=archs, dry_run=dry_run))
+    return install_dropin(ROOT, chosen, lib, archs=archs, dry_run=dry_run)
 
 
 def _torch_lib(flag: str) -> Path:
@@ -165,7 +165,3 @@ def _torch_lib(flag: str) -> Path:
     folder = find_torch_lib(os.environ)
     print_status(f"note: PyTorch's libraries are in {folder}")
     return folder
-
-
-def _shown(report: "DropInReport") -> Result:
-    return Result(asdict(report) | {"folder": str(report.folder)}, report.lines())

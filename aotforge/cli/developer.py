@@ -52,12 +52,14 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
 @command("test")
 def test(
     slow: Annotated[bool, "also the sweeps that take minutes"] = False,
-    only: Annotated[str, "a folder or file below tests/, or a pytest node"] = "tests",
+    fast: Annotated[bool, "only tests of pure functions, in about a minute"] = False,
+    only: Annotated[str | None, "a folder or file below tests/, or a pytest node (default: tests)"] = None,
     jobs: Annotated[int, "test processes (default 2)"] = 2,
     require_all: Annotated[bool, "a skip fails unless tests/allowed_skips.txt allows it"] = False,
 ) -> None:
     """Run the test suite."""
-    command = [sys.executable, "-m", "pytest", only, "-q", "-n", str(job_count(jobs)), "--dist", "worksteal"]
+    tests = only or ("tests/unit" if fast else "tests")
+    command = [sys.executable, "-m", "pytest", tests, "-q", "-n", str(job_count(jobs)), "--dist", "worksteal"]
     command += ["--require-all"] if require_all else []
     sys.exit(run_command(command if slow else [*command, "-m", "not slow"]))
 
@@ -102,7 +104,9 @@ def wheel(
     from aotforge.release.wheels import build_package
 
     if hf_kernel:
-        return package_release(ROOT, Path(hf_kernel).absolute())
+        folder, variants = package_release(ROOT, Path(hf_kernel).absolute())
+        values = {"folder": str(folder), "variants": list(variants)}
+        return Result(values, [f"package in {folder}: {', '.join(variants)}"])
     folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
     with output_errors(folder):
         make_folders(folder)
@@ -130,15 +134,17 @@ def docs(
 
     place = Path(releases).absolute() if releases else None
     folder = place / DOCS if place else Path(output or ROOT / "releases" / "dist" / "docs").absolute()
-    site = build_site(ROOT, folder, home=HOME)
+    pages, size = build_site(ROOT, folder, home=HOME)
+    values = {"folder": str(folder), "pages": pages, "bytes": size}
+    lines = [f"{folder}/index.html: {pages} pages, {size / 1e6:.1f} MB"]
     if not place:
-        return site
+        return Result(values, lines)
     yanked: dict[str, str] = {}
     if from_:
         with install_errors():
             yanked = checked_index(from_, root)[1].index.yanked()
     page = make_site(ROOT, place, base_url=url, yanked=yanked)
-    return Result(site.fields(), [*site.lines(), str(page)])
+    return Result(values, [*lines, str(page)])
 
 
 @command("bench")

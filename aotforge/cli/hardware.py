@@ -1,7 +1,6 @@
 """Tasks for owners of a GPU: check a release on it, import a report."""
 
 import os
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,10 +15,7 @@ from aotforge.cli.values import Cache, OnlyNames, absolute, cache_folder, names,
 from aotforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aotforge.base.progress import Progress
-    from aotforge.deliver.hardware.check import OnResult, OnStage
     from aotforge.verify.device.messages import DeviceResult
 
 
@@ -81,10 +77,7 @@ def check(
     if not from_:
         local = Path(release).absolute() if release else newest_release(dist / "finished", dist)
     device = choose_device(ROOT, arch=wanted, number=gpu, library=hip)
-    with (
-        TemporaryDirectory(prefix="aotforge-hardware-") as scratch,
-        _reporters(console) as (on_stage, on_result),
-    ):
+    with TemporaryDirectory(prefix="aotforge-hardware-") as scratch, console.progress_of() as line:
         if local is None:
             with install_errors(), console.bytes() as on_progress:
                 reader, trusted = checked_index(from_, root, cache, console)
@@ -100,27 +93,19 @@ def check(
                 )
             for note in notes if not console.silent else ():
                 print_status(f"note: {note}")
+        on_stage, on_result = (
+            line.stage if console.events else line.note,
+            partial(_result, line, console.events),
+        )
         report = tool.check_release(request, local, device, on_stage=on_stage, on_result=on_result)
     return write_report(report, Path(output or ".").absolute(), key=signing)
 
 
-@contextmanager
-def _reporters(output: Output) -> "Iterator[tuple[OnStage, OnResult]]":
-    """A line for every stage and image, the last of which names an image that hangs; or events."""
-    from aotforge.base.progress import progress
-
-    def stage(text: str) -> None:
-        if not output.silent:
-            print_status(text)
-
-    if output.events:
-        with progress(events=True) as line:
-            yield line.stage, partial(_image_event, line)
-    else:
-        yield stage, lambda one, done, total: stage(f"{done}/{total} {one.outcome:8} {one.label}")
-
-
-def _image_event(line: "Progress", result: "DeviceResult", done: int, total: int) -> None:
+def _result(line: "Progress", events: bool, result: "DeviceResult", done: int, total: int) -> None:
+    """A line for every image, the last of which names an image that hangs; or events."""
+    if not events:
+        line.note(f"{done}/{total} {result.outcome:8} {result.label}")
+        return
     line.begin("executing")
     if result.outcome != "passed":
         line.job(result.outcome, result.label)

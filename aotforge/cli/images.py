@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from aotforge.base.child_processes import is_secret
 from aotforge.base.progress import Report
@@ -16,9 +16,6 @@ from aotforge.cli.output import Result
 from aotforge.cli.settings import ROOT, VARIABLES, load_settings, project_facts
 from aotforge.cli.values import Cache, absolute, cache_folder
 from aotforge.errors import ExecutorError, OutputError, UnknownNameError, UnsupportedError, suggest
-
-if TYPE_CHECKING:
-    from aotforge.publish.shared_cache import CachePlaces
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -35,16 +32,15 @@ def images(
     ./dev images releases/dist/0.11.2b-r1 --image 0a1b2c3d --output image
     """
     from aotforge.base.files import write_atomic
-    from aotforge.deliver.extract import image_packs
+    from aotforge.deliver.extract import open_packs
     from aotforge.pack.listing import cat_image, list_images, listing_fields, listing_lines
 
-    with image_packs(Path(pack).absolute()) as packs:
-        listed = {one: list_images(one) for one in packs}
-        if not image:
-            rows = [row for found in listed.values() for row in found]
-            return Result(listing_fields(rows), listing_lines(rows))
-        holders = [one for one in packs if any(row.digest.startswith(image.lower()) for row in listed[one])]
-        data = cat_image((holders or packs)[0], image)
+    listed = [(one, list_images(one)) for one in open_packs(Path(pack).absolute())]
+    if not image:
+        every = [row for _, rows in listed for row in rows]
+        return Result(listing_fields(every), listing_lines(every))
+    holders = [one for one, rows in listed if any(row.digest.startswith(image.lower()) for row in rows)]
+    data = cat_image((holders or [listed[0][0]])[0], image)
     if output:
         write_atomic(Path(output).absolute(), data)
     elif sys.stdout.isatty():
@@ -63,16 +59,14 @@ def coverage(
 
     ./dev coverage releases/dist/0.11.2b-r1 --calls attention.log
     """
-    from aotforge.deliver.extract import image_packs
+    from aotforge.deliver.extract import open_packs
     from aotforge.devtools import coverage as tool
     from aotforge.pack.coverage import pack_coverage
-    from aotforge.pack.reader import open_pack
 
     made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
-    with image_packs(Path(pack).absolute()) as folders:
-        packs = [open_pack(folder) for folder in folders]
-        tables = [pack_coverage(one) for one in packs]
-        served = tool.coverage(made, packs)
+    packs = open_packs(Path(pack).absolute())
+    tables = [pack_coverage(one) for one in packs]
+    served = tool.coverage(made, packs)
     fields = {
         "packs": [asdict(table) for table in tables],
         "calls": [asdict(one) for one in served],
@@ -99,7 +93,7 @@ def cache(
 
     folder = cache_folder(cache)
     if prune is not None:
-        return _prune(folder, prune, _places(None, shared, cache_root, cache_keys, prune))
+        return _prune(folder, prune, shared, absolute(cache_keys))
     kinds, now = usage(folder), time.time()
     fields: dict[str, object] = {"cache": str(folder), "kinds": [asdict(one) for one in kinds]}
     lines = []
@@ -108,31 +102,20 @@ def cache(
         used = days if one.collected else ""
         lines.append(f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}{used}".rstrip())
     lines.append(f"{sum(one.size for one in kinds) / 1e6:10.1f} MB  in {folder}")
-    if places := _places(shared, None, cache_root, cache_keys, 0):
+    if shared:
         from aotforge.publish.shared_cache import shared_usage
         from aotforge.publish.stores.store import redact_urls
 
-        counts = shared_usage(places)
+        counts = shared_usage(shared, cache_root)
         fields["shared"] = {kind: {"objects": count, "size": size} for kind, (count, size) in counts.items()}
-        place = redact_urls(shared or "")
+        place = redact_urls(shared)
         lines += [
             f"{size / 1e6:10.1f} MB  {count:6}  {kind} in {place}" for kind, (count, size) in counts.items()
         ]
     return Result(fields, lines)
 
 
-def _places(
-    source: str | None, target: str | None, root: str | None, keys: str | None, limit: float
-) -> "CachePlaces | None":
-    """The shared cache to read or to prune, if one is named."""
-    if not source and not target:
-        return None
-    from aotforge.publish.shared_cache import CachePlaces
-
-    return CachePlaces(source=source, target=target, root=root, keys=absolute(keys), limit=int(limit * 2**30))
-
-
-def _prune(folder: Path, limit: float, shared: "CachePlaces | None") -> Report:
+def _prune(folder: Path, limit: float, shared: str | None, keys: Path | None) -> Report:
     """Prunes the shared cache, else the folder with root filesystems and what killed builds left."""
     from aotforge.base.cache_folder import evict
     from aotforge.publish.shared_cache import prune_shared
@@ -142,7 +125,7 @@ def _prune(folder: Path, limit: float, shared: "CachePlaces | None") -> Report:
     if limit < 0:
         raise UnsupportedError(f"--prune {limit:g} is not a valid size", hint="--prune 20, in GiB")
     if shared:
-        return prune_shared(shared)
+        return prune_shared(shared, keys, int(limit * 2**30))
     report = evict(folder, int(limit * 2**30))
     removed, left = list(map(str, prune_rootfs(ROOT, folder))), []
     for executor in EXECUTORS[1:]:

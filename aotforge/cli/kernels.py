@@ -1,10 +1,11 @@
 """Tools for kernel developers: source debugger, costs, search of settings."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-from aotforge.base.progress import Report, progress
+from aotforge.base.progress import Report
 from aotforge.cli.flags import command, make_request
 from aotforge.cli.output import Output, Result, print_status
 from aotforge.cli.settings import ROOT
@@ -41,17 +42,16 @@ def debug(
     if list_:
         cases = list(tool.list_cases(ROOT, kernel, pairs(key)))
         return Result(cases, cases)
-    request = tool.DebugRequest(
-        root=ROOT,
-        kernel=kernel,
+    return tool.debug(
+        ROOT,
+        kernel,
         arch=one_arch(arch),
         case=case,
         keys=pairs(key),
         constants=pairs(set),
-        breaks=tuple(break_ or ()),
+        breaks=break_ or (),
         program=parse_axes(program, "--program") if program else None,
     )
-    return tool.debug(request)
 
 
 @command("cost")
@@ -93,20 +93,8 @@ def cost(
     return CostReport(run(request))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimedFlags:
-    """Flags of times on a GPU."""
-
-    device: Annotated[bool, "time settings on a GPU instead of estimates"] = False
-    gpu: Annotated[int | None, "with --device: number of the GPU, as its driver counts"] = None
-    hip: Annotated[str | None, "with --device: path of libamdhip64.so (default: as hardware.check)"] = None
-    drift: Annotated[float, "percent by which the rules' choice may drift in a round"] = 5.0
-    seconds: Annotated[float, "with --device: longest time of one launch, with its copies"] = 60.0
-
-
 @command("tune")
 def tune(
-    timed: TimedFlags,
     output: Output,
     kernel: Annotated[str, "a kernel such as attn_fwd, or all: each kernel and functional of the profile"],
     arch: Arch = "gfx908",
@@ -115,6 +103,11 @@ def tune(
         Sequence[str] | None, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8"
     ] = None,
     budget: Annotated[str, "time after which no further settings are tried: 90s, 20m, 2h"] = "20m",
+    device: Annotated[bool, "time settings on a GPU instead of estimates"] = False,
+    gpu: Annotated[int | None, "with --device: number of the GPU, as its driver counts"] = None,
+    hip: Annotated[str | None, "with --device: path of libamdhip64.so (default: as hardware.check)"] = None,
+    drift: Annotated[float, "percent by which the rules' choice may drift in a round"] = 5.0,
+    seconds: Annotated[float, "with --device: longest time of one launch, with its copies"] = 60.0,
     write: Annotated[bool, "keep the best setting in manifests/tuning, under `found`"] = False,
     profile: Profile = None,
     cache: Cache = None,
@@ -141,7 +134,7 @@ def tune(
         shapes=[pairs(text) for text in shape or ()],
         seconds=_seconds(budget),
         profile=profile,
-        device=_on_device(timed) if timed.device else None,
+        device=_on_device(gpu, hip, drift, seconds) if device else None,
         write=write,
     )
     if not request.images and (request.keys or request.shapes):
@@ -153,31 +146,23 @@ def tune(
     with (
         shared_objects(caches, print_status) as shared,
         cluster_of(caches, print_status) as cluster,
-        progress("tuning", quiet=output.silent, events=output.events) as line,
+        output.progress_of("tuning") as line,
     ):
         elsewhere = ClusterEstimates(cluster=cluster) if cluster else Estimates()
         request = replace(request, shared=shared, elsewhere=elsewhere)
         return tool.tune(request, observer=line, on_tried=lambda _, done, total: line.update(done, total))
 
 
-def _on_device(flags: TimedFlags) -> "OnDevice":
+def _on_device(gpu: int | None, hip: str | None, drift: float, seconds: float) -> "OnDevice":
     from aotforge.devtools.tune.device_times import OnDevice, Timing
     from aotforge.verify.device.watchdog import Limits
 
-    if not flags.drift > 0 or not flags.seconds > 0:
+    if not drift > 0 or not seconds > 0:
         raise UsageError("--drift and --seconds are more than 0", hint="--drift 5 --seconds 60")
-    return OnDevice(
-        number=flags.gpu,
-        driver=flags.hip,
-        timing=Timing(drift=flags.drift / 100),
-        limits=Limits(launch=flags.seconds),
-    )
+    return OnDevice(number=gpu, driver=hip, timing=Timing(drift=drift / 100), limits=Limits(launch=seconds))
 
 
 def _seconds(text: str) -> float:
-    number, unit = text[:-1], text[-1:]
-    if unit not in {"s", "m", "h"} or not number.isdecimal() or not int(number):
-        raise UsageError(
-            f"--budget {text} is not a valid time", hint="--budget 90s, --budget 20m, --budget 2h"
-        )
-    return int(number) * {"s": 1.0, "m": 60.0, "h": 3600.0}[unit]
+    if match := re.fullmatch("0*([1-9][0-9]*)([smh])", text):
+        return int(match[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+    raise UsageError(f"--budget {text} is not a valid time", hint="--budget 90s, --budget 20m, --budget 2h")

@@ -6,21 +6,20 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from aotforge.base.printable import printable
-from aotforge.base.progress import OnProgress, Report, byte_progress, write_event
+from aotforge.base.progress import OnProgress, Progress, Report, progress, write_event
 from aotforge.cli.settings import INSTALLED
-from aotforge.errors import INTERRUPTED, AotforgeError, OutputError, UsageError
+from aotforge.errors import INTERRUPTED, AotforgeError, OutputError, UsageError, printable
 
 if TYPE_CHECKING:
     from aotforge.pipeline.display import BuildDisplay
 
 Json = Annotated[bool, "print JSON for programs"]
-Progress = Annotated[
+ShownProgress = Annotated[
     str,
     "auto: a line on a terminal, only notes elsewhere; json: events on stderr (docs/errors.md)",
     "auto",
@@ -28,17 +27,13 @@ Progress = Annotated[
 ]
 
 _COMMAND = re.compile(r"\./dev (?=TASK|-|[a-z])")
-_MACHINE = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: "the file system is mounted read-only",
-    errno.ENAMETOOLONG: "a path on the command line or in the environment is too long",
-}
+_STYLE = re.compile(r"(\x1b\[(?:[012]|3[1-6])m)")
+_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG}
 _AS_EVENTS: ContextVar[bool] = ContextVar("_AS_EVENTS", default=False)
 """True where messages on standard error are events."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """A report of values for `--json` and of `text`; `require_passed` raises what a check found."""
 
@@ -55,13 +50,13 @@ class Result:
         return self.text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Output:
     """Flags of tasks that take long. Raises UsageError for events without progress."""
 
     json: Json = False
     quiet: Annotated[bool, "no progress and no notes"] = False
-    progress: Progress = "auto"
+    progress: ShownProgress = "auto"
 
     def __post_init__(self) -> None:
         if self.events and self.quiet:
@@ -81,9 +76,15 @@ class Output:
         """True where no lines of progress are printed."""
         return self.quiet or self.json
 
-    def bytes(self) -> AbstractContextManager[OnProgress]:
+    def progress_of(self, work: str = "") -> Progress:
+        """Progress of work."""
+        return progress(work, quiet=self.silent, events=self.events)
+
+    @contextmanager
+    def bytes(self) -> Iterator[OnProgress]:
         """Progress in bytes."""
-        return byte_progress(quiet=self.silent, events=self.events)
+        with self.progress_of() as shown:
+            yield shown.bytes
 
     def build(self) -> "BuildDisplay":
         """Progress of a build."""
@@ -117,9 +118,11 @@ def _machine_error(error: OSError) -> AotforgeError:
     """A full disk, which temporary files meet anywhere, or a too long name. Raises other errors again."""
     if error.errno not in _MACHINE:
         raise error
+    from aotforge.base.files import CAUSES
+
     return OutputError(
         f"cannot use {error.filename or 'a file'}: {error.strerror}",
-        cause=_MACHINE[error.errno],
+        cause=CAUSES[error.errno],
         hint="TMPDIR names another folder for temporary files; then run the same command again",
     )
 
@@ -152,8 +155,9 @@ def _text(report: Report) -> str:
 
 
 def print_result(text: str) -> None:
-    """A result, on standard output."""
-    sys.stdout.write(f"{printable(with_program_name(text), styled=True)}\n")
+    """A result, on standard output; of escapes only this program's colours pass."""
+    parts = enumerate(_STYLE.split(with_program_name(text)))
+    sys.stdout.write("".join(part if number % 2 else printable(part) for number, part in parts) + "\n")
     sys.stdout.flush()
 
 

@@ -133,7 +133,7 @@ def _reworded(text: str, name: str) -> str:
 def run(collection: Collection, words: Sequence[str]) -> None:
     """Runs a command line. Raises UsageError; tasks exit with the code of their error."""
     program = AotforgeProgram(
-        version=version(), namespace=collection, name="aotforge", binary=PROGRAM, config_class=LazyConfig,
+        namespace=collection, name="aotforge", binary=PROGRAM, config_class=LazyConfig,
         binary_names=["aotforge"] if INSTALLED else ["dev", "./dev"],
     )  # fmt: skip
     program.run([PROGRAM, *words])

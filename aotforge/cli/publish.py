@@ -56,14 +56,13 @@ def publish(
     ./dev release.publish --renew --to s3://BUCKET/PREFIX --keys ~/keys
     """
     from aotforge.publish.session import open_for_publishing, open_publisher
-    from aotforge.publish.upload import mirror, publish_errors, publish_release, renew_index
+    from aotforge.publish.upload import mirror, publish_release, renew_index
 
     if sum(map(bool, (folder, from_, renew))) != 1:
         raise UsageError("one of --folder, --from and --renew is needed", hint="./dev release.publish --help")
     if from_:
         store = open_for_publishing(to)
-        with publish_errors():
-            reader, trusted = checked_index(from_, root, output=output)
+        reader, trusted = checked_index(from_, root, output=output)
         with output.bytes() as on_progress:
             copied = mirror(reader, trusted, store, on_progress=on_progress)
         return output.noted(copied, copied.notes)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -35,11 +34,12 @@ def setting(name: str, text: str) -> Any:
 def load_settings(folder: Path) -> dict[str, Any]:
     """Fields by name; keys have dashes or underscores. Raises ManifestError."""
     path = folder / FILE
-    try:
-        with path.open("rb") as file:
-            values = tomllib.load(file)
-    except FileNotFoundError:
+    if not path.exists():
         return {}
+    import tomllib
+
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ManifestError(f"{path} is not valid TOML: {error}", hint="key = value, a line each") from None
     known, settings = _kinds(), {}

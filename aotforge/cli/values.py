@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from aotforge.base.cache_folder import check_cache_name
 from aotforge.cli.output import print_status
 from aotforge.cli.settings import HOME, ROOT
 from aotforge.errors import UnsupportedError, UsageError
@@ -61,6 +60,8 @@ def named_cache(folder: str | None) -> Path:
 
 def cache_folder(folder: str | None) -> Path:
     """The path of `named_cache`. Warns or raises CacheError as `check_cache`, and raises it for its name."""
+    from aotforge.base.cache_folder import check_cache_name
+
     path = named_cache(folder)
     check_cache_name(path)
     check_cache(path, print_status)

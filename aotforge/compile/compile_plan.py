@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aotforge.base.architectures import Architectures
 from aotforge.base.object_cache import DamagedObjectError
@@ -15,7 +15,7 @@ from aotforge.compile.cache_entry import Summary
 from aotforge.compile.image_set import ImageSet, image_of, spills, violations
 from aotforge.compile.model import CompileEvent, EventKind, KernelImage, OnEvent
 from aotforge.compile.pool import WorkerLimits
-from aotforge.compile.scheduler import CompileSettings, Outcome, Scheduler
+from aotforge.compile.scheduler import CompileSettings, JobRunner, Outcome, Scheduler
 from aotforge.errors import CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.toolchain.allocator import build_allocator
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from aotforge.run.step import ExecutionTarget
 
 _LISTED = 20
-
-
-class JobRunner(Protocol):
-    """Runs jobs here, in a rootfs or on a cluster. `failures` are jobs that failed twice."""
-
-    failures: list[Outcome]
-
-    def run(self) -> None:
-        """Work until every job is done or failed."""
-
 
 MakeRunner = Callable[[list[CompileJob], CompileSettings], JobRunner]
 
@@ -138,23 +128,23 @@ def _compile(
     elif execution is not None and execution.rootfs is not None:
         from aotforge.compile.remote import RemoteScheduler  # noqa: PLC0415 - as above
 
-        scheduler = RemoteScheduler(jobs, settings, execution)
+        scheduler = RemoteScheduler(jobs, settings, execution=execution)
     else:
         scheduler = Scheduler(jobs, settings)
     scheduler.run()
     return scheduler.failures
 
 
-def find_job(plan: Plan, name: str) -> CompileJob:
+def find_job(plans: Sequence[Plan], name: str) -> CompileJob:
     """A job by label, key, or at least eight digits of the key. Raises UnknownNameError."""
-    for job in plan.jobs:
+    for job in (job for plan in plans for job in plan.jobs):
         if name == job.label or (len(name) >= 8 and job.key.startswith(name)):
             return job
-    flags = f"--arch {','.join(plan.archs)} --profile {plan.profile}"
+    archs = ",".join(arch for plan in plans for arch in plan.archs)
     raise UnknownNameError(
         f"unknown job {name}",
-        cause=suggest(name, (job.label for job in plan.jobs)),
-        hint=f"`./dev plan {flags}` lists all {len(plan.jobs)} jobs",
+        cause=suggest(name, (job.label for plan in plans for job in plan.jobs)),
+        hint=f"`./dev plan --arch {archs} --profile {plans[0].profile}` lists all jobs",
     )
 
 

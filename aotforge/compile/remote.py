@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any
 
 from aotforge.base.files import write_atomic
 from aotforge.base.machine import GIB
-from aotforge.base.object_cache import DamagedObjectError
 from aotforge.base.source_groups import group_files
-from aotforge.compile.pool import read_frame
+from aotforge.compile.pool import Attempt, read_frame
 from aotforge.compile.remote_worker import ALLOCATOR
-from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, Outcome, longest_first
+from aotforge.compile.scheduler import ATTEMPTS, BatchScheduler, Outcome
 from aotforge.errors import ExecutorError, LimitError, ToolchainError
 from aotforge.formats.archive import input_tree
-from aotforge.plan.model import CompileJob, JobKey, build
+from aotforge.plan.model import JobKey, build
 from aotforge.run.step import ExecutionTarget, Step, StepLimits
 from aotforge.toolchain.triton import Toolchain
 
@@ -29,35 +27,11 @@ OnMessage = Callable[[dict[str, Any], bytes], None]
 
 
 @dataclass
-class RemoteScheduler:
-    """Compiles `jobs` in an execution target; the counterpart of `Scheduler`."""
+class RemoteScheduler(BatchScheduler):
+    """In an execution target. Raises ToolchainError, LimitError, ExecutorError, too."""
 
-    jobs: list[CompileJob]
-    settings: CompileSettings
-    execution: ExecutionTarget
-    failures: list[Outcome] = field(default_factory=list)
-    _claimed: dict[JobKey, CompileJob] = field(default_factory=dict)
+    execution: ExecutionTarget = field(kw_only=True)
     _started: set[JobKey] = field(default_factory=set)
-
-    def run(self) -> None:
-        """Work until every job is done or failed; waits for jobs that other builds are compiling.
-
-        Raises CacheError, ToolchainError, LimitError, ExecutorError; what is finished by then is in the
-        cache.
-        """
-        waiting = longest_first(self.jobs)
-        while waiting:
-            states = [(job, self.settings.claim(job)) for job in waiting]
-            waiting = [job for job, state in states if state == "locked"]
-            self._claimed = {job.key: job for job, state in states if state == "claimed"}
-            try:
-                if self._claimed:
-                    self._compile()
-                elif waiting:
-                    time.sleep(POLL_SECONDS)
-            finally:
-                for key in self._claimed:
-                    self.settings.store.release(key)
 
     def _compile(self) -> None:
         step = self._step()
@@ -102,20 +76,15 @@ class RemoteScheduler:
         key, job = message["key"], self._claimed[message["key"]]
         self._started.discard(key)
         if message["outcome"] == "compiled":
-            try:
-                self.settings.finish(
-                    job, payload, seconds=message["seconds"], peak_bytes=message["peak_bytes"]
-                )
-            except DamagedObjectError as error:
-                raise ExecutorError(f"the image of {job.label} is damaged: {error}") from error
+            made = Attempt(data=payload, seconds=message["seconds"], peak_bytes=message["peak_bytes"])
+            if damage := self.settings.finish(job, made):
+                raise ExecutorError(f"{job.label}: {damage}")
             del self._claimed[key]
             return
-        outcome = Outcome(
-            kind=message["outcome"], job=job, detail=message["detail"], output=message["output"]
-        )
-        if outcome.kind == "failed":
-            self.failures.append(outcome)
-        self.settings.report(outcome)
+        if message["outcome"] == "failed":
+            self._fail(job, message["detail"], message["output"])
+        else:
+            self.settings.report(Outcome(kind="retry", job=job, detail=message["detail"]))
 
 
 def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) -> Toolchain:

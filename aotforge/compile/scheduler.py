@@ -4,6 +4,8 @@ Threads wait for workers; claims, results and reports are those of one thread.
 """
 
 import math
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -94,28 +96,75 @@ class CompileSettings:
         self.report(Outcome(kind="shared", job=job, summary=entry.summary))
         return "finished"
 
-    def finish(self, job: CompileJob, data: bytes, *, seconds: float, peak_bytes: int) -> None:
-        """Store, unlock and report a compiled entry. Raises DamagedObjectError, CacheError."""
-        summary = decode(data, job.key).summary
-        self.store.store(job.key, data)
-        self.store.release(job.key)
-        self.report(
-            Outcome(kind="compiled", job=job, summary=summary, seconds=seconds, peak_bytes=peak_bytes)
-        )
+    def finish(self, job: CompileJob, attempt: Attempt) -> str:
+        """Unlocks the entry, stored and reported if there is an image; else why there is none. CacheError."""
+        try:
+            if not attempt.failure:
+                summary = decode(attempt.data, job.key).summary
+                self.store.store(job.key, attempt.data)
+        except DamagedObjectError as error:
+            return f"the worker's result is damaged: {error}"
+        finally:
+            self.store.release(job.key)
+        if not attempt.failure:
+            seconds, peak = attempt.seconds, attempt.peak_bytes
+            self.report(Outcome(kind="compiled", job=job, summary=summary, seconds=seconds, peak_bytes=peak))
+        return attempt.failure
 
 
 @dataclass
-class Scheduler:
-    """Compiles `jobs` (one or more, of one toolchain) in workers on this machine."""
+class JobRunner(ABC):
+    """Compiles `jobs` (one or more, of one toolchain). `failures` are those that failed twice."""
 
     jobs: list[CompileJob]
     settings: CompileSettings
     failures: list[Outcome] = field(default_factory=list)
+
+    @abstractmethod
+    def run(self) -> None:
+        """Works until every job is done or failed. Raises CacheError, ToolchainError."""
+
+    def _fail(self, job: CompileJob, detail: str, output: str) -> None:
+        self.failures.append(Outcome(kind="failed", job=job, detail=detail, output=output))
+        self.settings.report(self.failures[-1])
+
+
+@dataclass
+class BatchScheduler(JobRunner):
+    """In batches elsewhere: always all that no other build has locked."""
+
+    _claimed: dict[JobKey, CompileJob] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Waits for jobs that other builds are compiling; what is finished stays in the cache."""
+        waiting = longest_first(self.jobs)
+        while waiting:
+            states = [(job, self.settings.claim(job)) for job in waiting]
+            waiting = [job for job, state in states if state == "locked"]
+            self._claimed = {job.key: job for job, state in states if state == "claimed"}
+            try:
+                if self._claimed:
+                    self._compile()
+                elif waiting:
+                    time.sleep(POLL_SECONDS)
+            finally:
+                for key in self._claimed:
+                    self.settings.store.release(key)
+
+    @abstractmethod
+    def _compile(self) -> None:
+        """Compiles `_claimed`, and removes from it what is finished."""
+
+
+@dataclass
+class Scheduler(JobRunner):
+    """In workers on this machine, which end with it."""
+
     _waiting: list[CompileJob] = field(default_factory=list)
     _tries: dict[JobKey, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Work until every job is done or failed, then kill all workers; CacheError, ToolchainError."""
+        """As `JobRunner.run`."""
         settings = self.settings
         count = worker_count(len(self.jobs), settings.limits, wanted=settings.workers)
         self._waiting = longest_first(self.jobs)
@@ -153,19 +202,11 @@ class Scheduler:
             self._waiting[:0] = locked
 
     def _finish(self, job: CompileJob, attempt: Attempt) -> None:
-        if not (failure := attempt.failure):
-            try:
-                self.settings.finish(
-                    job, attempt.data, seconds=attempt.seconds, peak_bytes=attempt.peak_bytes
-                )
-                return
-            except DamagedObjectError as error:
-                failure = f"the worker's result is damaged: {error}"
-        self.settings.store.release(job.key)
+        if not (failure := self.settings.finish(job, attempt)):
+            return
         self._tries[job.key] = self._tries.get(job.key, 0) + 1
         if self._tries[job.key] < ATTEMPTS:
             self._waiting.append(job)
             self.settings.report(Outcome(kind="retry", job=job, detail=failure))
         else:
-            self.failures.append(Outcome(kind="failed", job=job, detail=failure, output=attempt.output))
-            self.settings.report(self.failures[-1])
+            self._fail(job, failure, attempt.output)

@@ -1,6 +1,6 @@
 """A candidate release: a release folder with its tarballs unpacked, and the form of each archive."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,19 +33,9 @@ class Candidate:
     archives: tuple[Archive, ...]
 
     @property
-    def name(self) -> str:
-        """The release's name."""
-        return self.release.name
-
-    @property
-    def folder(self) -> Path:
-        """The release's folder."""
-        return self.release.folder
-
-    @property
     def windows(self) -> tuple[Path, ...]:
         """Archives for Windows."""
-        return tuple(self.folder / str(name) for name in self.release.of("windows"))
+        return tuple(self.release.folder / str(name) for name in self.release.of("windows"))
 
     @property
     def runtimes(self) -> tuple[Archive, ...]:
@@ -55,7 +45,7 @@ class Candidate:
     def prefix(self) -> Path:
         """The install prefix of the runtime. Raises ReleaseError when there is no runtime tarball."""
         if not self.runtimes:
-            raise ReleaseError(f"{self.folder} has no runtime tarball")
+            raise ReleaseError(f"{self.release.folder} has no runtime tarball")
         return self.runtimes[0].root / TOP
 
     def packs(self) -> dict[str, Path]:
@@ -133,34 +123,25 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
     return tar, tuple(dict.fromkeys(violations))
 
 
-def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
+def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> Iterator[Finding]:
     """Sums, names and completeness for the promised ROCm releases, and the form of each archive."""
+    release, archives = candidate.release, candidate.archives
+    what = f"every file as {SUMS} and {RELEASE_JSON} list it"
+    yield finding_from("folder", what, _file_violations(release), f"{len(release.sums)} files")
+    what = "a runtime per promised ROCm, texts for every image pack"
+    promised = f"ROCm {' '.join(rocms)}; {', '.join(sorted(candidate.packs()))}"
+    yield finding_from("folder", what, _completeness_violations(candidate, rocms), promised)
+    what = "the same library under every ROCm's name"
+    differing = len({one.tar for one in candidate.runtimes}) > 1
+    yield finding_from("folder", what, ["the tarballs differ"] if differing else [])
+    what = f"uncompressed tars as {MANIFEST} and {TAR_SUMS} name them"
+    tars = {str(one).removesuffix(".gz"): one.tar for one in archives}
+    yield finding_from("folder", what, _tar_violations(release, tars))
     # those of the same bytes have the same faults
-    distinct = {archive.root: archive for archive in candidate.archives}.values()
-    one_library = "the same library under every ROCm's name"
-    tars = f"uncompressed tars as {MANIFEST} and {TAR_SUMS} name them"
-    form = "one top folder, files and neighbour links only, canonical order and owners"
-    complete = f"ROCm {' '.join(rocms)}; {', '.join(sorted(candidate.packs()))}"
-    violations = {
-        f"every file as {SUMS} and {RELEASE_JSON} list it": _file_violations(candidate.release),
-        "a runtime per promised ROCm, texts for every image pack": _completeness_violations(candidate, rocms),
-        one_library: ["the tarballs differ"] if len({one.tar for one in candidate.runtimes}) > 1 else [],
-        tars: _tar_violations(
-            candidate.release, {str(one).removesuffix(".gz"): one.tar for one in candidate.archives}
-        ),
-        form: [f"{archive} {text}" for archive in distinct for text in archive.violations],
-    }
-    evidence = (
-        f"{len(candidate.release.sums)} files",
-        complete,
-        "",
-        "",
-        f"{len(candidate.archives)} archives",
-    )
-    return [
-        finding_from("archives" if what == form else "folder", what, faults, seen)
-        for (what, faults), seen in zip(violations.items(), evidence, strict=True)
-    ]
+    distinct = {archive.root: archive for archive in archives}.values()
+    faults = [f"{archive} {text}" for archive in distinct for text in archive.violations]
+    what = "one top folder, files and neighbour links only, canonical order and owners"
+    yield finding_from("archives", what, faults, f"{len(archives)} archives")
 
 
 def _file_violations(release: Release) -> list[str]:
@@ -176,11 +157,11 @@ def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> li
     images = candidate.packs().keys()
     texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
     listed = {pack.name for pack in candidate.release.contents.packs}
-    others = [archive for archive in candidate.archives if archive.release != candidate.name]
+    others = [archive for archive in candidate.archives if archive.release != candidate.release.name]
     return [
         *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found),
         *(f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))),
-        *(f"{archive} is not of {candidate.name}" for archive in others),
+        *(f"{archive} is not of {candidate.release.name}" for archive in others),
         *(f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)),
         *(f"the image pack {name} is missing" for name in sorted(listed - images)),
         *([] if images else ["there is no image pack"]),

@@ -3,10 +3,11 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 from aotforge.conformance.candidate import check_folder, open_candidate
@@ -26,7 +27,7 @@ from aotforge.formats.api_level import level_of
 from aotforge.run.release_programs import available_programs
 from vgpu.cache import check_cache
 
-CHECKS: Mapping[str, Callable[[CheckContext], list[Finding]]] = {
+CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "folder": lambda context: check_folder(context.candidate, context.compat.release.rocm),
     "calls": check_calls,
     "refused": check_refused,
@@ -45,9 +46,6 @@ CHECKS: Mapping[str, Callable[[CheckContext], list[Finding]]] = {
 }
 """By name, in the report's order."""
 
-OnPart = Callable[[int, int], None]
-"""Called with the number of checks done and of all checks."""
-
 
 def check_release(
     folder: Path,
@@ -59,14 +57,14 @@ def check_release(
     compilers: Sequence[Compiler] | None = None,
     hip: Hip | None = None,
     only: Collection[str] = (),
-    on_part: OnPart | None = None,
+    on_part: Callable[[int, int], None] | None = None,
 ) -> CheckReport:
     """Checks the release in `folder` against the compat data, plan and manifests of `checkout`.
 
     `development` accepts a library below its promised platform; `compilers` default to the newest GCC and
-    clang on PATH, `hip` to the installed headers or the stand-in; `only` names the checks to run. A violation
-    is a finding. Raises ReleaseError for a folder that is not one, ManifestError, UnknownNameError,
-    CacheError.
+    clang on PATH, `hip` to the installed headers or the stand-in; `only` names the checks to run; `on_part`
+    receives how many are done, and of how many. A violation is a finding. Raises ReleaseError for a folder
+    that is not one, ManifestError, UnknownNameError, CacheError.
     """
     started = time.monotonic()
     for name in only:
@@ -75,12 +73,17 @@ def check_release(
     chosen = [name for name in CHECKS if name in only or not only]
     if cache is not None:
         check_cache(cache)
-    with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
+    findings: list[Finding] = []
+    threads = ThreadPoolExecutor(max_workers=jobs or min(4, os.cpu_count() or 1))
+    with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work, threads as pool:
         context = make_context(folder, checkout, Path(work), compilers)
         context = replace(context, cache=cache, development=development, hip=hip or context.hip)
-        findings = _findings(context, chosen, jobs or min(4, os.cpu_count() or 1), on_part)
+        for done, some in enumerate(pool.map(partial(_checked, context=context), chosen), 1):
+            findings += some
+            if on_part:
+                on_part(done, len(chosen))
     return CheckReport(
-        release=context.candidate.name,
+        release=context.candidate.release.name,
         folder=str(folder),
         findings=tuple(findings),
         seconds=time.monotonic() - started,
@@ -92,7 +95,7 @@ def make_context(
 ) -> CheckContext:
     """Unpacks the release in `folder` below `work`. Raises ReleaseError, also without a runtime tarball."""
     candidate = open_candidate(folder, work)
-    compat = load_matrix(checkout, level_of(candidate.name))
+    compat = load_matrix(checkout, level_of(candidate.release.name))
     candidate.prefix()
     return CheckContext(
         candidate=candidate,
@@ -105,25 +108,11 @@ def make_context(
     )
 
 
-def _findings(
-    context: CheckContext, chosen: Sequence[str], jobs: int, on_part: OnPart | None
-) -> list[Finding]:
-    """Findings of the chosen checks in their order, run in `jobs` threads."""
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [pool.submit(_checked, name, context) for name in chosen]
-        try:
-            for done, future in enumerate(as_completed(futures), 1):
-                future.result()  # raises what is not a finding
-                if on_part:
-                    on_part(done, len(futures))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return list(chain.from_iterable(future.result() for future in futures))
-
-
-def _checked(name: str, context: CheckContext) -> list[Finding]:
+def _checked(name: str, *, context: CheckContext) -> list[Finding]:
+    """What a check yields, and the error that ended it."""
+    findings: list[Finding] = []
     try:
-        return CHECKS[name](context)
-    except AotforgeError as error:
-        return [failed(name, "the check could be run", str(error))]
+        findings.extend(CHECKS[name](context))
+    except (AotforgeError, OSError, ValueError, zipfile.BadZipFile) as error:
+        findings.append(failed(name, "the check could be run", str(error)))
+    return findings

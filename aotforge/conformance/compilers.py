@@ -6,9 +6,10 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from aotforge.base.cache_folder import COMPILED, COMPILED_STAMP
@@ -86,11 +87,11 @@ def _identify(family: str, path: str | None) -> Compiler | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Hip:
-    """HIP's headers: an include folder, its digest, and macros."""
+    """HIP's headers: their folder `tree`, the include folder to name, and macros."""
 
     name: str
+    tree: Path
     include: Path | None
-    digest: str
     flags: tuple[str, ...] = ()
 
 
@@ -105,7 +106,7 @@ def find_hip(checkout: Path, installed: Path = Path("/usr/include")) -> Hip:
     return Hip(
         name=f"HIP {'.'.join(numbers)} headers",
         include=None if installed == Path("/usr/include") else installed,
-        digest=tree_digest(installed / "hip"),
+        tree=installed / "hip",
         flags=("-D__HIP_PLATFORM_AMD__",),
     )
 
@@ -113,9 +114,10 @@ def find_hip(checkout: Path, installed: Path = Path("/usr/include")) -> Hip:
 def standin_hip(checkout: Path) -> Hip:
     """The checkout's declarations, for machines without ROCm."""
     folder = checkout / "runtime" / "src" / "standin"
-    return Hip(name="stand-in HIP declarations", include=folder, digest=tree_digest(folder))
+    return Hip(name="stand-in HIP declarations", tree=folder, include=folder)
 
 
+@cache
 def tree_digest(folder: Path) -> str:
     """SHA-256 over names and contents of the files below `folder`."""
     total = hashlib.sha256()
@@ -124,57 +126,52 @@ def tree_digest(folder: Path) -> str:
     return total.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompilationCache:
-    """Compilations in the temporary folder `work`, by `programs`; successful results are kept in `cache`."""
-
-    work: Path
-    cache: Path
-    programs: ReleasePrograms
-
-    def compile(
-        self,
-        compiler: Compiler,
-        source: str,
-        *,
-        includes: Sequence[Path] = (),
-        inputs: Sequence[str] = (),
-        flags: Sequence[str] = (),
-        objects: Sequence[Path] = (),
-        files: Sequence[tuple[str, str]] = (),
-    ) -> Compilation:
-        """Compiles `source` as program.cpp, next to `files` (name, text). `inputs`: includes' digests."""
-        facts = [compiler.identity, source, list(inputs), list(flags), list(files)]
-        try:
-            facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
-        except OSError as error:
-            raise ReleaseError(
-                f"{error.filename} cannot be read: {error.strerror}",
-                cause="the archive that has it is not complete",
-                hint="fetch the release again",
-            ) from None
-        kept = self.cache / COMPILED / hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        if cached := _load(kept):
-            return cached
-        folder = Path(tempfile.mkdtemp(prefix="compile-", dir=self.work))
-        for name, text in (("program.cpp", source), *files):
-            (folder / name).write_text(text)
-        command = [str(compiler.path), *(f"-I{path}" for path in includes), "program.cpp", "-o", "program"]
-        try:
-            done = self.programs.compile(
-                [*command, *flags, *map(str, objects)],
-                readable=[self.work, *includes, *objects],
-                writable=[folder],
-                seconds=_SECONDS,
-                folder=folder,
-            )
-        except ToolchainError as error:
-            return Compilation(ok=False, output=error.what, program=None)
-        program = folder / "program" if done.status == 0 and (folder / "program").exists() else None
-        made = Compilation(ok=done.status == 0, output=done.stdout + done.stderr, program=program)
-        if made.ok:  # a failure may have a cause outside the key: a full disk, a broken linker
-            _save(kept, made)
-        return made
+def compile_program(
+    compiler: Compiler,
+    source: str,
+    programs: ReleasePrograms,
+    *,
+    work: Path,
+    cache: Path,
+    includes: Sequence[Path],
+    headers: Sequence[Path],
+    flags: Sequence[str],
+    objects: Sequence[Path],
+    files: Mapping[str, str],
+) -> Compilation:
+    """Compiles `source` as program.cpp next to `files` in the temporary folder `work`, or has the result of
+    an earlier run from `cache`. `headers`: folders whose contents count besides."""
+    facts = [compiler.identity, source, list(map(tree_digest, headers)), list(flags), dict(files)]
+    try:
+        facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
+    except OSError as error:
+        raise ReleaseError(
+            f"{error.filename} cannot be read: {error.strerror}",
+            cause="the archive that has it is not complete",
+            hint="fetch the release again",
+        ) from None
+    kept = cache / COMPILED / hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    if cached := _load(kept):
+        return cached
+    folder = Path(tempfile.mkdtemp(prefix="compile-", dir=work))
+    for name, text in {"program.cpp": source, **files}.items():
+        (folder / name).write_text(text)
+    command = [str(compiler.path), *(f"-I{path}" for path in includes), "program.cpp", "-o", "program"]
+    try:
+        done = programs.compile(
+            [*command, *flags, *map(str, objects)],
+            readable=[work, *includes, *objects],
+            writable=[folder],
+            seconds=_SECONDS,
+            folder=folder,
+        )
+    except ToolchainError as error:
+        return Compilation(ok=False, output=error.what, program=None)
+    program = folder / "program" if done.status == 0 and (folder / "program").exists() else None
+    made = Compilation(ok=done.status == 0, output=done.stdout + done.stderr, program=program)
+    if made.ok:  # a failure may have a cause outside the key: a full disk, a broken linker
+        _save(kept, made)
+    return made
 
 
 def _load(kept: Path) -> Compilation | None:

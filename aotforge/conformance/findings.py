@@ -13,15 +13,18 @@ _LISTED = 12
 """Violations that a finding quotes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
-    """One result: the statement that was tried, what was seen, and the matrix row that it concerns."""
+    """One result: the statement that was tried, what was seen, and the matrix row that it concerns.
+
+    `evidence` of a statement that was not tried is the reason.
+    """
 
     check: str
-    status: Status
     what: str
     evidence: str = ""
     row: str = ""
+    status: Status = "passed"
 
     @property
     def subject(self) -> str:
@@ -29,16 +32,7 @@ class Finding:
         return f"{self.check}: {self.row}" if self.row else self.check
 
 
-def _finding(status: Status, check: str, what: str, evidence: str = "", *, row: str = "") -> Finding:
-    return Finding(check=check, status=status, what=what, evidence=evidence, row=row)
-
-
-passed, failed, not_run = (
-    partial(_finding, "passed"),
-    partial(_finding, "failed"),
-    partial(_finding, "not run"),
-)
-"""A statement that was tried and holds, or does not hold, or was not tried; then `evidence` is the reason."""
+passed, failed, not_run = Finding, partial(Finding, status="failed"), partial(Finding, status="not run")
 
 
 def finding_from(
@@ -50,6 +44,15 @@ def finding_from(
         return passed(check, what, evidence, row=row)
     more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return failed(check, what, "; ".join(found[:_LISTED]) + more, row=row)
+
+
+def set_violations(
+    found: Iterable[str], wanted: Iterable[str], extra: str, missing: str = "is missing"
+) -> list[str]:
+    """Violations of two sets of names that must be equal, worded by `extra` and `missing`."""
+    there, needed = set(found), set(wanted)
+    lacking = [f"{name} {missing}" for name in sorted(needed - there)]
+    return lacking + [f"{name} {extra}" for name in sorted(there - needed)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +96,8 @@ def require_ok(report: CheckReport) -> None:
 def report_fields(report: CheckReport) -> dict[str, object]:
     """The report for `--json`, with `error` as other tasks have it when something failed."""
     error = compat_error(report)
-    found = {key: getattr(error, key) for key in ("kind", "what", "cause", "hint") if error}
     fields = asdict(report) | {"ok": report.ok, "seconds": round(report.seconds, 2)}
-    return fields | ({"error": found} if found else {})
+    return fields | ({"error": error.fields()} if error else {})
 
 
 def report_lines(report: CheckReport, *, colour: bool = False) -> list[str]:

@@ -82,7 +82,9 @@ class Compatibility:
 
         A local part of AMD's wheels selects the row of ROCm/pytorch.
         """
-        project = "rocm-fork" if fork or is_amd_wheel(pytorch) else "upstream"
+        # AMD's wheels are +rocm7.14.0, upstream's +rocm7.2
+        amd = re.match(r"rocm[0-9]+\.[0-9]+\.[0-9]", pytorch.partition("+")[2])
+        project = "rocm-fork" if fork or amd else "upstream"
         wanted = ".".join(pytorch.removeprefix("v").split("+")[0].split(".")[:2])
         rows = [row for row in self.rows if row.project == project]
         found = [row for row in rows if row.pytorch == wanted]
@@ -232,11 +234,6 @@ def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
         else f"it is of feature release {min(features, default='')}, and this checkout makes {known}",
         hint="`./dev compat` lists the PyTorch versions that each level serves",
     )
-
-
-def is_amd_wheel(version: str) -> bool:
-    """Whether a version's local part is that of AMD's wheels: +rocm7.14.0, where upstream has +rocm7.2."""
-    return re.match(r"rocm[0-9]+\.[0-9]+\.[0-9]", version.partition("+")[2]) is not None
 
 
 def _not_newer(wanted: str, pytorch: str) -> bool:

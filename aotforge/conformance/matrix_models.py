@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from aotforge.base.architectures import AmdPackName, ArchName
+from aotforge.base.architectures import ArchName, PackName
 from aotforge.base.manifest_reader import Manifest
 from aotforge.formats.api_level import LIBRARY_PATTERN, RELEASE_PATTERN, library_name
 
@@ -69,7 +69,7 @@ class Delivery(Manifest):
     manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")] | None = None
     rocm: tuple[RocmVersion, ...] = ()
     rocm_choice: Literal["clamp", "last-not-above", "exact"] | None = None
-    images: tuple[AmdPackName, ...] | None = None
+    images: tuple[PackName, ...] | None = None
     evidence: Evidence = "pin"
 
     @property
@@ -152,23 +152,6 @@ class Matrix(Manifest):
     notes: dict[str, Note]
     official_archs: dict[ArchName, ReleaseName | Literal["never"]]
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _references_exist(self) -> Matrix:
-        names = [row.name for row in self.rows]
-        if len(set(names)) != len(names):
-            raise ValueError("a row is there twice")
-        for row in self.rows:
-            used = {s.note for s in row.statements if s.note}
-            if unknown := (used | set(row.notes)) - self.notes.keys():
-                raise ValueError(f"{row.name} refers to the note {min(unknown)}, which does not exist")
-            if missing := used - set(row.notes):
-                raise ValueError(
-                    f"{row.name} has a statement with the note {min(missing)}, which its notes lack"
-                )
-        if unused := self.notes.keys() - {name for row in self.rows for name in row.notes}:
-            raise ValueError(f"the note {min(unused)} belongs to no row")
-        return self
 
 
 class Call(Manifest):

@@ -1,17 +1,16 @@
-"""Extracts a release folder: runtime and image packs into one prefix, as in PyTorch."""
+"""Reads what a release folder packs: image packs, or runtime and packs in one prefix, as in PyTorch."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.formats.tar_reader import UnsafeArchiveError, read_archive
-from aotforge.pack.model import SIGNATURE_FILE
+from aotforge.formats.tar_reader import Entry, UnsafeArchiveError, read_archive
+from aotforge.pack.model import SIGNATURE_FILE, ImagePack
+from aotforge.pack.reader import OpenPack, open_files, open_pack
 from aotforge.release.layout import TOP
-from aotforge.release.release import Release, new_prefix
+from aotforge.release.release import IMAGES, Release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,44 +35,33 @@ def extract_release(release: Path, packs: Sequence[str], folder: Path) -> Extrac
     )
 
 
-def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
-    """Unpacks tarballs into a new prefix below `folder` and returns it. Raises ReleaseError."""
-    writer = new_prefix(folder)
-    for tarball in tarballs:
-        try:
-            read_archive(tarball, writer, top=TOP)
-        except (OSError, UnsafeArchiveError) as error:
-            raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
-    return writer.root
+def open_packs(path: Path) -> tuple[OpenPack, ...]:
+    """The packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images.
 
-
-@contextmanager
-def image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
-    """Folders of the packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images.
-
-    Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is
-    taken for one.
+    A folder without packs is taken for one. Raises ReleaseError, PackError.
     """
-    if path.is_dir():
-        packs = sorted(found.parent for found in path.glob(f"*/{SIGNATURE_FILE}"))
-        tarballs = sorted(path.glob(str(ArtifactName(release="*", kind="images", pack="*"))))
-        if (path / SIGNATURE_FILE).exists() or packs or not tarballs:
-            yield tuple(packs) or (path,)
-            return
-    elif path.is_file():
-        tarballs = [path]
-    else:
-        raise ReleaseError(
-            f"{path} does not exist",
-            hint="name a folder below aotriton.images, a release folder, or its tarball of images",
-        )
-    with TemporaryDirectory() as scratch:
-        prefix = unpack(tarballs, Path(scratch) / "unpacked")
-        packs = sorted(found.parent for found in prefix.rglob(SIGNATURE_FILE))
-        if not packs:
+    tarballs = sorted(path.glob(str(ArtifactName(release="*", kind="images", pack="*"))))
+    folders = sorted(file.parent for file in path.glob(f"*/{SIGNATURE_FILE}"))
+    if path.is_dir() and ((path / SIGNATURE_FILE).exists() or folders or not tarballs):
+        return tuple(map(open_pack, folders or [path]))
+    packs: dict[str, dict[str, bytes]] = {}
+
+    def keep(entry: Entry) -> None:
+        if entry.content is not None and str(entry.path).startswith(f"{IMAGES}/"):
+            packs.setdefault(entry.path.parent.name, {})[entry.path.name] = entry.content.read()
+
+    for tarball in tarballs or [path]:
+        try:
+            read_archive(tarball, keep, top=TOP)
+        except (OSError, UnsafeArchiveError) as error:
             raise ReleaseError(
-                f"{path} holds no image pack",
-                cause="it is another archive of the release",
-                hint="name *-images-*.tar.gz",
-            )
-        yield tuple(packs)
+                f"{tarball} cannot be unpacked: {getattr(error, 'strerror', None) or error}",
+                hint="name a folder below aotriton.images, a release folder, or its tarball of images",
+            ) from error
+    if not packs:
+        raise ReleaseError(
+            f"{path} holds no image pack",
+            cause="it is another archive of the release",
+            hint="name *-images-*.tar.gz",
+        )
+    return tuple(open_files(ImagePack(name=name, files=packs[name])) for name in sorted(packs))

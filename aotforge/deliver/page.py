@@ -17,12 +17,12 @@ from aotforge.conformance.matrix_show import matrix_html
 from aotforge.deliver.wheel_index import FOLDER, IndexedWheel, read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
+from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.release.contents import ReleaseDescription
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.model import RELEASE_JSON, SIGNATURE
-from aotforge.release.release import DOCUMENTS
+from aotforge.release.model import RELEASE_JSON, ReleaseFile
+from aotforge.release.release import DOCUMENTS, describe_files
 from aotforge.release.wheels import wheel_version
 
 INDEX = "index.html"
@@ -31,27 +31,13 @@ DOCS = "docs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Download:
-    """A file: `href` is relative to the page, `size` in bytes, `note` its use."""
-
-    name: str
-    href: str
-    size: int
-    sha256: str
-    note: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReleasePage:
     """A release. `yanked`: reason of its withdrawal, else empty; `development`: why it is a development
-    build; `archives`: those of each pack; `base_url` ends in a slash."""
+    build; `base_url` ends in a slash; `tables`: files with their use, by pack, "Linux", "Windows", "Wheel"
+    and "Document"."""
 
     document: ReleaseDescription
-    archives: Mapping[str, tuple[Download, ...]]
-    runtimes: tuple[Download, ...]
-    windows: tuple[Download, ...]
-    wheels: tuple[Download, ...]
-    documents: tuple[Download, ...]
+    tables: Mapping[str, Sequence[tuple[ReleaseFile, str]]]
     signed: bool
     development: tuple[str, ...]
     yanked: str
@@ -112,48 +98,35 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
             cause="the folder was renamed",
             hint="fetch the release again, or move it out of the folder",
         )
-    files = {path.name: path for path in sorted(folder.iterdir())}
-    archives = [parsed for file in files if (parsed := parse_artifact_name(file))]
-
-    def downloads(notes: Mapping[str, str]) -> tuple[Download, ...]:
-        return tuple(
-            Download(
-                name=file,
-                href=f"{name}/{file}",
-                size=files[file].stat().st_size,
-                sha256=sha256_file(files[file]),
-                note=note,
-            )
-            for file, note in notes.items()
-            if file in files
-        )
-
+    sums = {path.name: sha256_file(path) for path in folder.iterdir()}
+    tables: dict[str, list[tuple[ReleaseFile, str]]] = {}
+    for file in describe_files(folder, sums, {}):
+        title, note = _place(file.name)
+        tables.setdefault(title, []).append((file, note))
     return ReleasePage(
         document=document,
-        archives={
-            pack.name: downloads(
-                {
-                    str(ArtifactName(release=name, kind="images", pack=pack.name)): "images",
-                    str(ArtifactName(release=name, kind="asm", pack=pack.name)): "assembly texts",
-                }
-            )
-            for pack in document.packs
-        },
-        runtimes=downloads({str(one): f"ROCm {one.rocm}" for one in archives if one.kind == "runtime"}),
-        windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),
-        wheels=downloads({file: _wheel_note(file) for file in files if file.endswith(".whl")}),
-        documents=downloads(DOCUMENTS),
-        signed=SIGNATURE in files,
+        tables=tables,
+        signed=release.signed,
         development=release.contents.development,
         yanked=yanked,
         base_url=base_url.rstrip("/") + "/",
     )
 
 
-def _wheel_note(file: str) -> str:
+def _place(file: str) -> tuple[str, str]:
+    """The table of a file, and its use."""
+    if archive := parse_artifact_name(file):
+        return {
+            "runtime": ("Linux", f"ROCm {archive.rocm}"),
+            "windows": ("Windows", "Windows x86-64"),
+            "images": (archive.pack, "images"),
+            "asm": (archive.pack, "assembly texts"),
+        }[archive.kind]
     if is_attention_wheel(file):
-        return "pip: the library for an installed PyTorch"
-    return "pip: images" if file.startswith("aotforge_images_") else "pip: the console script"
+        return "Wheel", "pip: the library for an installed PyTorch"
+    if file.endswith(".whl"):
+        return "Wheel", "pip: images" if file.startswith("aotforge_images_") else "pip: the console script"
+    return "Document", DOCUMENTS[file]
 
 
 def make_page(

@@ -1,6 +1,5 @@
 """Coverage of calls, from a log of the library, by the image packs of a release."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from aotforge.errors import UsageError
 from aotforge.pack.coverage import MASKS, PackCoverage, is_general
 from aotforge.pack.model import DispatchChoice, DispatchFunctional, DispatchKernel, DispatchTable
 from aotforge.pack.reader import OpenPack
-from aotforge.plan.model import Predicate
 from aotforge.rules import DTYPE_NUMBERS
 
 _LOGGED = re.compile(r"\bcall (?P<operator>\w+) on (?P<arch>gfx[0-9a-f]+):(?P<values>( \w+=-?[0-9]{1,20})*)$")
@@ -102,7 +100,8 @@ def _chosen(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> Dis
     """The first image whose conditions hold."""
     functional = _functional(kernel, values, arch)
     choices = functional.choices if functional else ()
-    return next((one for one in choices if all(_holds(each, values) for each in one.predicates)), None)
+    value = lambda name: values.get(name, 0)  # noqa: E731
+    return next((one for one in choices if all(each.holds(value) for each in one.predicates)), None)
 
 
 def _estimated(call: Call, arch: str) -> str:
@@ -152,13 +151,6 @@ def _functional(kernel: DispatchKernel, values: Mapping[str, int], arch: str) ->
         if f.arch == arch and f.key[:fixed] == wanted[:fixed] and f.key[fixed:] >= wanted[fixed:]
     )
     return min(fitting, key=lambda f: f.key, default=None)
-
-
-def _holds(predicate: Predicate, values: Mapping[str, int]) -> bool:
-    product = math.prod(values.get(name, 0) for name in predicate.values)
-    if predicate.kind == "multiple":
-        return product % predicate.low == 0
-    return predicate.low <= product <= predicate.high
 
 
 def _used(kernel: DispatchKernel) -> Iterator[str]:

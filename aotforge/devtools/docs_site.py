@@ -13,7 +13,6 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 
@@ -132,26 +131,10 @@ _SECONDS = 60
 _REQUIREMENTS = "requirements/docs.txt"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SiteReport:
-    """Where the site is, and its number of pages and bytes."""
+def build_site(root: Path, output: Path, *, home: Path) -> tuple[int, int]:
+    """Builds the site of the checkout `root` into `output`, replaced in one step; its pages and bytes.
 
-    folder: str
-    pages: int
-    bytes: int
-
-    def fields(self) -> dict[str, object]:
-        """JSON values."""
-        return asdict(self)
-
-    def lines(self) -> list[str]:
-        """Lines of text."""
-        return [f"{self.folder}/index.html: {self.pages} pages, {self.bytes / 1e6:.1f} MB"]
-
-
-def build_site(root: Path, output: Path, *, home: Path) -> SiteReport:
-    """Builds the site of the checkout `root` into `output`, replaced in one step. Equal pages give equal
-    files.
+    Equal pages give equal files.
 
     Raises ToolchainError when the tools cannot be installed, ReleaseError for a dead link, OutputError.
     """
@@ -184,12 +167,11 @@ def build_site(root: Path, output: Path, *, home: Path) -> SiteReport:
         files = [path for path in staged.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files)
         pages = sum(path.suffix == ".html" for path in files)
-    return SiteReport(folder=str(output), pages=pages, bytes=size)
+    return pages, size
 
 
 def _python(root: Path, home: Path) -> str:
-    """The Python of the environment with the locked requirements, which is made once. Raises
-    ToolchainError."""
+    """The Python with the locked requirements, installed once. Raises ToolchainError."""
     requirements = root / _REQUIREMENTS
     digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = home / f"docs-{digest}"

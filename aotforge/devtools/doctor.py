@@ -25,6 +25,7 @@ from aotforge.errors import (
     suggest,
 )
 from aotforge.library.build_tools import find_tools, find_windows_tools
+from aotforge.pack.model import DISPATCH_FILE
 from aotforge.run.choose import ORDER, make_runner
 from aotforge.targets.amd.device_wheels import without_family
 from aotforge.targets.installed import native_archs
@@ -207,18 +208,26 @@ def _pytorch(request: Request) -> str:
     served = f"{version}, needs {', '.join(needed)}: ./dev build --version {level} serves it"
     if lacking := without_family(str(folder), needed):
         return f"{served}. {lacking[0]}; install a release into it, or {lacking[1]}"
-    return f"{served}; {_installed_images(folder)}"
+    return f"{served}; {_installed_images(folder, needed)}"
 
 
-def _installed_images(folder: Path) -> str:
+def _installed_images(folder: Path, needed: Sequence[str]) -> str:
     """Whether `folder` (a torch/lib) has images for this machine's GPUs; without one, which images it has."""
-    packs = sorted(path.name for path in (folder / IMAGES).glob("*") if path.is_dir())
+    libraries = [folder / name for name in needed if (folder / name).is_file()]
+    ours = any(DISPATCH_FILE.encode() in library.read_bytes() for library in libraries)
+    packs, others = list[str](), list[str]()
+    for path in sorted((folder / IMAGES).glob("*")):
+        if path.is_dir():
+            (packs if (path / DISPATCH_FILE).is_file() == ours else others).append(path.name)
     try:
         archs = native_archs()
     except UnsupportedError:
-        return f"images: {', '.join(packs) or 'none'}"
-    found = [f"{arch} {'yes' if any(pack_serves(p, arch) for p in packs) else 'none'}" for arch in archs]
-    return f"images: {', '.join(found)}"
+        found = [", ".join(packs) or "none"]
+    else:
+        found = [f"{arch} {'yes' if any(pack_serves(p, arch) for p in packs) else 'none'}" for arch in archs]
+    formats = ("AOTriton's format (.zip, .aks2)", f"this project's format ({DISPATCH_FILE})")
+    unread = f"; {', '.join(others)}: {formats[not ours]}, which the installed library does not read"
+    return f"images: {', '.join(found)}{unread if others else ''}"
 
 
 CHECKS: Mapping[str, tuple[str, Callable[[Request], str]]] = {

@@ -1,4 +1,4 @@
-"""Writer of deterministic tar and gzip files: one time, no owner, normalised modes; no name in gzip.
+"""Deterministic tar and gzip files: one time, no owner, normalised modes; no name in gzip.
 
 As deflate differs between zlib versions, a tarball's identity is the SHA-256 of the uncompressed tar.
 """
@@ -6,11 +6,12 @@ As deflate differs between zlib versions, a tarball's identity is the SHA-256 of
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, Literal
 
 from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
@@ -38,38 +39,16 @@ Entry = tuple[tarfile.TarInfo, IO[bytes] | None]
 """A header, and the content of a regular file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Digests:
-    """Of a tarball: SHA-256 of the uncompressed tar (its identity) and of the file, and the file's size in
-    bytes."""
-
-    tar: str
-    file: str
-    size: int
-
-
-class HashingFile(io.RawIOBase):
+class HashingFile:
     """A file that is hashed while it is written."""
 
     def __init__(self, file: BinaryIO | gzip.GzipFile) -> None:
-        self._file = file
-        self.hash = hashlib.sha256()
-        self.size = 0
+        self._file, self.hash = file, hashlib.sha256()
 
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def tell(self) -> int:
-        """Bytes written."""
-        return self.size
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
+    def write(self, data: bytes) -> None:
         """Appends `data`."""
         self.hash.update(data)
         self._file.write(data)
-        self.size += len(data)
-        return len(data)
 
 
 def entry(name: str, member: Member | Link | None, *, epoch: int = 0) -> Entry:
@@ -88,32 +67,29 @@ def entry(name: str, member: Member | Link | None, *, epoch: int = 0) -> Entry:
 
 def write_tar(
     file: BinaryIO | gzip.GzipFile, entries: Iterable[Entry], *, layout: int = tarfile.USTAR_FORMAT
-) -> tuple[str, int]:
-    """Writes a tar of `entries`; returns its SHA-256 and size. Raises ValueError for names it cannot have."""
+) -> str:
+    """Writes a tar of `entries`; returns its SHA-256. Raises ValueError for names it cannot have."""
     sink = HashingFile(file)
-    with tarfile.open(fileobj=sink, mode="w", format=layout, encoding="utf-8") as tar:
+    with tarfile.open(fileobj=sink, mode="w|", format=layout, encoding="utf-8") as tar:  # type: ignore[call-overload]
         for info, content in entries:
             try:
                 tar.addfile(info, content)
             except ValueError as error:
                 raise ValueError(f"{info.name!r} cannot be a member of a tar: {error}") from error
-    return sink.hash.hexdigest(), sink.size
+    return sink.hash.hexdigest()
 
 
-def write_tar_gz(path: Path, members: Members, *, epoch: int) -> Digests:
-    """Writes a .tar.gz with an entry for every folder; `epoch`: every member's time, seconds since 1970.
-
-    Raises ReleaseError for names that a tarball of format USTAR cannot represent.
-    """
+def write_tar_gz(path: Path, members: Members, *, epoch: int) -> str:
+    """Writes a .tar.gz with an entry for every folder; returns the SHA-256 of its tar. `epoch`: every
+    member's time, seconds since 1970. Raises ReleaseError for names that the format, USTAR, cannot have."""
     try:
         with (
             new_file(path) as file,
             gzip.GzipFile("", mode="wb", compresslevel=GZIP_LEVEL, fileobj=file, mtime=0) as packed,
         ):
-            digest, _ = write_tar(packed, _with_folders(members, epoch))
+            return write_tar(packed, _with_folders(members, epoch))
     except ValueError as error:
         raise ReleaseError(f"{path.name}: {error}") from error
-    return Digests(tar=digest, file=sha256_file(path), size=path.stat().st_size)
 
 
 def _with_folders(members: Members, epoch: int) -> Iterator[Entry]:
@@ -140,3 +116,17 @@ def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = 
     )
     write_tar(packed, entries, layout=tarfile.PAX_FORMAT)
     return packed.getvalue()
+
+
+def unpack(archive: tarfile.TarFile, folder: Path, *, filter: Literal["data", "tar"] = "data") -> None:
+    """Unpacks what a step or this program made, by tarfile's filter: `data` drops owners, `tar` is for a
+    rootfs."""
+    if hasattr(tarfile, "data_filter"):
+        archive.extractall(folder, filter=filter)
+        return
+    for member in archive.getmembers():  # Python 3.11.2, Debian 12's, has no filters
+        member.mode &= 0o755
+        if filter == "data":
+            member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+            member.mode |= 0o755 if member.isdir() else 0o600
+    archive.extractall(folder)

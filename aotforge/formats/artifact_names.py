@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["runtime", "images", "asm", "windows"]
 
@@ -82,9 +82,7 @@ def parse_artifact_name(name: str) -> ArtifactName | None:
     found = _NAME.fullmatch(name)
     if not found:
         return None
-    kind: Kind = "windows" if found["windows"] else "runtime"
-    if found["kind"]:
-        kind = "images" if found["kind"] == "images" else "asm"
+    kind: Any = "windows" if found["windows"] else found["kind"] or "runtime"
     return ArtifactName(
         release=found["release"],
         kind=kind,

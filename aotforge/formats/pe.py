@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aotforge.errors import RuntimeBuildError
@@ -39,25 +40,31 @@ class Module:
     characteristics: int
 
 
+@contextmanager
+def _damage() -> Iterator[None]:
+    try:
+        yield
+    except struct.error as error:
+        raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
+
+
 class _Image:
     """Sections and data directories."""
 
+    @_damage()
     def __init__(self, data: bytes) -> None:
         self.data = data
-        try:
-            if data[:2] != b"MZ":
-                raise RuntimeBuildError("not a Windows module: it does not begin with MZ")
-            start = self.number("<I", 0x3C)
-            if data[start : start + 4] != b"PE\0\0" or self.number("<H", start + 24) != _PE32_PLUS:
-                raise RuntimeBuildError("not a 64-bit Windows module")
-            count, optional = self.number("<H", start + 6), self.number("<H", start + 20)
-            self.tables = start + 24 + 112
-            self.sections = [
-                struct.unpack_from("<IIII12xI", data, start + 24 + optional + 40 * index + 8)
-                for index in range(count)
-            ]
-        except struct.error as error:
-            raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
+        if data[:2] != b"MZ":
+            raise RuntimeBuildError("not a Windows module: it does not begin with MZ")
+        start = self.number("<I", 0x3C)
+        if data[start : start + 4] != b"PE\0\0" or self.number("<H", start + 24) != _PE32_PLUS:
+            raise RuntimeBuildError("not a 64-bit Windows module")
+        count, optional = self.number("<H", start + 6), self.number("<H", start + 20)
+        self.tables = start + 24 + 112
+        self.sections = [
+            struct.unpack_from("<IIII12xI", data, start + 24 + optional + 40 * index + 8)
+            for index in range(count)
+        ]
 
     def number(self, form: str, offset: int) -> int:
         return int(struct.unpack_from(form, self.data, offset)[0])
@@ -70,16 +77,19 @@ class _Image:
 
     def is_executable(self, address: int) -> bool:
         """Whether what is loaded at `address` is code."""
-        for size, start, stored, _, kind in self.sections:
-            if start <= address < start + max(size, stored):
-                return bool(kind & _EXECUTABLE)
-        raise RuntimeBuildError(f"a damaged Windows module: nothing is loaded at {address:#x}")
+        return bool(self._section(address)[4] & _EXECUTABLE)
 
     def offset(self, address: int) -> int:
         """Place in the file of what is loaded at `address`."""
-        for _, start, stored, offset, _ in self.sections:
-            if start <= address < start + stored:
-                return int(offset + address - start)
+        _, start, stored, offset, _ = self._section(address)
+        if address >= start + stored:
+            raise RuntimeBuildError(f"a damaged Windows module: {address:#x} is not in the file")
+        return int(offset + address - start)
+
+    def _section(self, address: int) -> tuple[int, ...]:
+        for section in self.sections:
+            if section[1] <= address < section[1] + max(section[0], section[2]):
+                return section
         raise RuntimeBuildError(f"a damaged Windows module: nothing is loaded at {address:#x}")
 
     def at(self, form: str, address: int) -> int:
@@ -93,19 +103,13 @@ class _Image:
         return self.data[offset:end].decode("ascii", "backslashreplace")
 
 
+@_damage()
 def exports(data: bytes) -> tuple[Export, ...]:
     """Everything that a module exports, by ordinal. Raises RuntimeBuildError."""
-    image = _Image(data)
-    try:
-        return tuple(_exports(image))
-    except struct.error as error:
-        raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
-
-
-def _exports(image: _Image) -> Iterator[Export]:
+    image, made = _Image(data), list[Export]()
     table, size = image.table(0)
     if table == 0:
-        return
+        return ()
     base, functions, names, addresses, texts, indices = (image.at("<I", table + 16 + 4 * i) for i in range(6))
     named: dict[int, list[str]] = {}
     for i in range(names):
@@ -118,38 +122,32 @@ def _exports(image: _Image) -> Iterator[Export]:
         if address == 0:
             continue
         forward = image.text(address) if table <= address < table + size else None
-        data = forward is None and not image.is_executable(address)
+        is_data = forward is None and not image.is_executable(address)
         for name in named.get(i, [None]):
-            yield Export(name=name, ordinal=base + i, data=data, forward=forward)
+            made.append(Export(name=name, ordinal=base + i, data=is_data, forward=forward))
+    return tuple(made)
 
 
+@_damage()
 def read_module(data: bytes) -> Module:
     """Reads a 64-bit module. Raises RuntimeBuildError for anything else."""
     image, exported = _Image(data), exports(data)
-    forwards = {
-        f"{one.forward.rpartition('.')[0]}.DLL".upper() for one in exported if one.forward is not None
-    }
-    try:
-        return Module(
-            imports=tuple(sorted({*imports(data), *forwards})),
-            exports=tuple(entry.name for entry in exported if entry.name),
-            tables=tuple(index for index in range(_MOST_TABLES) if any(image.table(index))),
-            link_time=image.number("<I", image.tables - 112 - 24 + 8),
-            characteristics=image.number("<H", image.tables - 112 + 70),
-        )
-    except struct.error as error:
-        raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
+    forwards = {f"{one.forward.rpartition('.')[0]}.DLL".upper() for one in exported if one.forward}
+    return Module(
+        imports=tuple(sorted({*imports(data), *forwards})),
+        exports=tuple(entry.name for entry in exported if entry.name),
+        tables=tuple(index for index in range(_MOST_TABLES) if any(image.table(index))),
+        link_time=image.number("<I", image.tables - 112 - 24 + 8),
+        characteristics=image.number("<H", image.tables - 112 + 70),
+    )
 
 
+@_damage()
 def imports(data: bytes) -> tuple[str, ...]:
     """Names of a module's import directory, in capitals, sorted. Raises RuntimeBuildError."""
-    image = _Image(data)
-    found = set()
-    try:
-        entry, _ = image.table(1)
-        while entry and image.at("<I", entry + 12):
-            found.add(image.text(image.at("<I", entry + 12)).upper())
-            entry += 20
-    except struct.error as error:
-        raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
+    image, found = _Image(data), set()
+    entry, _ = image.table(1)
+    while entry and image.at("<I", entry + 12):
+        found.add(image.text(image.at("<I", entry + 12)).upper())
+        entry += 20
     return tuple(sorted(found))

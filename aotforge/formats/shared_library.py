@@ -1,4 +1,4 @@
-"""A shared library's dynamic tags, segments, sections and symbol versions, read with pyelftools."""
+"""A shared library's dynamic tags, segments and sections, read with pyelftools."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +9,6 @@ from typing import Any
 from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
 _DAMAGED = (ELFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
@@ -22,13 +21,12 @@ class LibraryFileError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class SharedLibrary:
-    """`tags`: values by dynamic tag, `segments`: (type, flags), `versions`: of symbols, GLIBC_2.34."""
+    """`tags`: values by dynamic tag, `segments`: (type, flags)."""
 
     machine: str
     tags: Mapping[str, list[Any]]
     segments: tuple[tuple[str, int], ...]
     sections: tuple[str, ...]
-    versions: tuple[str, ...]
 
     @property
     def needed(self) -> list[str]:
@@ -52,14 +50,12 @@ def open_elf(path: Path) -> Iterator[ELFFile]:
         try:
             yield ELFFile(file)
         except _DAMAGED as error:
-            raise LibraryFileError(str(error)) from error
+            raise LibraryFileError(f"{path.name} is not a readable library: {error}") from error
 
 
 def read_shared_library(path: Path) -> SharedLibrary:
     """Raises OSError, LibraryFileError."""
     with open_elf(path) as elf:
-        versions = elf.get_section_by_name(".gnu.version_r")
-        entries = versions.iter_versions() if isinstance(versions, GNUVerNeedSection) else ()
         dynamic = elf.get_section_by_name(".dynamic")
         tags: dict[str, list[Any]] = {}
         for tag in dynamic.iter_tags() if isinstance(dynamic, DynamicSection) else ():
@@ -70,17 +66,21 @@ def read_shared_library(path: Path) -> SharedLibrary:
             tags=tags,
             segments=tuple((segment["p_type"], segment["p_flags"]) for segment in elf.iter_segments()),
             sections=tuple(section.name for section in elf.iter_sections()),
-            versions=tuple(entry.name for _, group in entries for entry in group),
         )
 
 
-def undefined_symbols(path: Path) -> frozenset[str]:
-    """Symbols that a file needs from others, without weak ones. Raises OSError, LibraryFileError."""
+def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsym") -> frozenset[str]:
+    """Symbols that an ELF file has for others, or needs from others (`undefined`, without weak ones).
+
+    Raises OSError, LibraryFileError.
+    """
     with open_elf(path) as elf:
-        tables = [one for one in elf.iter_sections() if isinstance(one, SymbolTableSection)]
+        section = elf.get_section_by_name(table)
+        entries = section.iter_symbols() if isinstance(section, SymbolTableSection) else ()
         return frozenset(
-            one.name
-            for table in tables
-            for one in table.iter_symbols()
-            if one["st_shndx"] == "SHN_UNDEF" and one["st_info"]["bind"] != "STB_WEAK"
+            symbol.name
+            for symbol in entries
+            if symbol.name
+            and symbol["st_info"]["bind"] != ("STB_WEAK" if undefined else "STB_LOCAL")
+            and (symbol["st_shndx"] == "SHN_UNDEF") == undefined
         )

@@ -3,7 +3,11 @@
 import errno
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+_M = TypeVar("_M", bound=BaseModel)
 
 TEXT_LIMIT = 256 * 1024 * 1024
 """Bytes of the largest list or document of a release; release.json has about 2 kB per image."""
@@ -29,3 +33,13 @@ def parse_json(data: bytes | str) -> Any:
         return json.loads(data)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
+
+
+def parse_model(data: bytes | str, model: type[_M]) -> _M:
+    """A JSON text as a model. Raises ValueError naming the first value that does not fit."""
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None

@@ -1,13 +1,12 @@
 """Build of the library for Linux into the cache, and checks of its ELF structure."""
 
 import re
-import shutil
 from pathlib import Path
 
 from aotforge.errors import RuntimeBuildError
 from aotforge.library.build_tools import find_tools
 from aotforge.library.cmake_build import CMakeBuild
-from aotforge.library.library_build import LibraryBuild, LibraryRequest, inputs_key
+from aotforge.library.library_build import LibraryBuild, LibraryRequest
 from aotforge.library.operator_functions import function_sources, write_sources
 
 OPERATOR_LIBRARY = "libaotforge_ops.so"
@@ -22,36 +21,24 @@ def build_runtime(request: LibraryRequest) -> LibraryBuild:
 
     Raises ToolchainError, RuntimeBuildError, ManifestError, RulesError, CacheError; in an executor LimitError
     and ExecutorError."""
-    tools = find_tools(request.environment) if request.rootfs is None else None
     soname = request.soname
     functions = function_sources(request.root / "kernels")
 
-    def build(staged: Path) -> dict[str, str]:
-        generated = write_sources(functions, staged / "work" / "functions")
-        folders = {"AOTFORGE_OPS_DIR": generated} if functions else {}
-        compiler = request.build(staged, CMakeBuild(name="runtime library", tools=tools, folders=folders))
+    def build(work: Path) -> CMakeBuild:
+        folders = {"AOTFORGE_OPS_DIR": write_sources(functions, work / "functions")} if functions else {}
+        return CMakeBuild(name="runtime library", folders=folders)
+
+    def check(prefix: Path) -> None:
         if functions:
-            check_library(staged / "prefix" / "lib" / OPERATOR_LIBRARY, OPERATOR_LIBRARY)
-        glibc = check_library(staged / "prefix" / "lib" / soname, soname)
-        shutil.rmtree(staged / "work")
-        return {"compiler": compiler, "glibc": glibc}
+            check_library(prefix / "lib" / OPERATOR_LIBRARY, OPERATOR_LIBRARY)
+        check_library(prefix / "lib" / soname, soname)
 
-    inputs = inputs_key(
-        manifest=request.manifest.model_dump(mode="json"),
-        level=request.api_level,
-        sources=request.sources,
-        functions=functions,
-        tools=request.identity(tools.identity if tools else ()),
-    )
-    return request.cached(f"lib/{soname}", inputs, build)
+    return request.make(f"lib/{soname}", find_tools, build, check, functions=functions)
 
 
-def check_library(path: Path, soname: str) -> str:
-    """The newest glibc symbol version that the library needs, e.g. "2.35".
-
-    Raises RuntimeBuildError for another SONAME, an RPATH, a needed library beyond glibc, an executable stack
-    or a writable relocation table.
-    """
+def check_library(path: Path, soname: str) -> None:
+    """Raises RuntimeBuildError for another SONAME, an RPATH, a needed library beyond glibc, an executable
+    stack or a writable relocation table."""
     from aotforge.formats.shared_library import read_shared_library  # noqa: PLC0415 - pyelftools: 18 ms
 
     try:
@@ -74,5 +61,3 @@ def check_library(path: Path, soname: str) -> str:
             cause="a compiler or linker that ignores runtime/CMakeLists.txt",
             hint="build with GCC or clang and GNU ld",
         )
-    versions = [name.removeprefix("GLIBC_") for name in library.versions if name.startswith("GLIBC_2")]
-    return max(["2.0", *versions], key=lambda text: tuple(int(part) for part in text.split(".")))

@@ -12,13 +12,7 @@ from aotforge.base.child_processes import run_child, tool_environment
 from aotforge.base.files import read_bytes
 from aotforge.errors import ToolchainError
 
-_INSTALL = {
-    "C++ compiler": "apt-get install g++",
-    "C compiler": "apt-get install gcc",
-    "cmake": "apt-get install cmake, or pip install cmake",
-    "ninja": "apt-get install ninja-build, or pip install ninja",
-    "linker": "apt-get install binutils",
-}
+_INSTALL = "apt-get install g++ cmake ninja-build"
 
 _BROKEN = "it is a script whose interpreter is gone, as in an environment that was moved"
 _LIBRARIES = ("libstdc++.a", "libc.so.6")
@@ -112,15 +106,15 @@ def find_tools(environment: Mapping[str, str], *, libraries: tuple[str, ...] = _
     cxx = _compiler("C++ compiler", environment.get("CXX", ""), ("g++", "clang++", "c++"), path)
     cc = _compiler("C compiler", environment.get("CC", ""), _c_compilers(cxx), path)
     cmake, ninja = (
-        find_program(names[0], names, path, hint=_INSTALL[names[0]], beside=True)
+        find_program(names[0], names, path, hint=_INSTALL, beside=True)
         for names in (("cmake",), ("ninja", "ninja-build"))
     )
     env = environment
     identity = {
-        "C++ compiler": _describe("C++ compiler", cxx, env),
-        "C compiler": _describe("C compiler", cc, env),
+        "C++ compiler": _describe(cxx, env),
+        "C compiler": _describe(cc, env),
         "linker": _linker(cxx, env),
-        "cmake": _first_line("cmake", cmake, "--version", env),
+        "cmake": _first_line(cmake, "--version", env),
         **{name: _library(cxx, name, env) for name in libraries},
     }
     return Tools(
@@ -141,7 +135,7 @@ def _c_compilers(cxx: Path) -> tuple[str, ...]:
 
 def _compiler(what: str, chosen: str, names: tuple[str, ...], path: str) -> Path:
     if not chosen:
-        return find_program(what, names, path, hint=_INSTALL[what], beside=True)
+        return find_program(what, names, path, hint=_INSTALL, beside=True)
     if found := shutil.which(chosen, path=path):
         return Path(found)
     raise ToolchainError(
@@ -149,30 +143,30 @@ def _compiler(what: str, chosen: str, names: tuple[str, ...], path: str) -> Path
     )
 
 
-def _describe(what: str, compiler: Path, env: Mapping[str, str]) -> str:
+def _describe(compiler: Path, env: Mapping[str, str]) -> str:
     """First line of --version and the target: they distinguish the outputs of compilers."""
-    return " for ".join(_first_line(what, compiler, flag, env) for flag in ("--version", "-dumpmachine"))
+    return " for ".join(_first_line(compiler, flag, env) for flag in ("--version", "-dumpmachine"))
 
 
 def _linker(cxx: Path, env: Mapping[str, str]) -> str:
     """Version of the linker that the compiler runs; '' when it is built in."""
-    named = _first_line("C++ compiler", cxx, "-print-prog-name=ld", env)
+    named = _first_line(cxx, "-print-prog-name=ld", env)
     found = shutil.which(named, path=env.get("PATH", ""))
-    return _first_line("linker", Path(found), "--version", env) if found else ""
+    return _first_line(Path(found), "--version", env) if found else ""
 
 
 def _library(cxx: Path, name: str, env: Mapping[str, str]) -> str:
     """SHA-256 of a library that the compiler links; '' when it has none and prints the bare name."""
-    path = Path(_first_line("C++ compiler", cxx, f"-print-file-name={name}", env))
+    path = Path(_first_line(cxx, f"-print-file-name={name}", env))
     if not (path.is_absolute() and path.is_file()):
         return ""
-    return hashlib.sha256(read_bytes(path, ToolchainError, hint=_INSTALL["C++ compiler"])).hexdigest()
+    return hashlib.sha256(read_bytes(path, ToolchainError, hint=_INSTALL)).hexdigest()
 
 
-def _first_line(what: str, tool: Path, flag: str, env: Mapping[str, str]) -> str:
-    done = run_tool([str(tool), flag], env, seconds=_VERSION_SECONDS, hint=_INSTALL[what])
+def _first_line(tool: Path, flag: str, env: Mapping[str, str]) -> str:
+    done = run_tool([str(tool), flag], env, seconds=_VERSION_SECONDS, hint=_INSTALL)
     if done.returncode != 0 or not done.stdout.strip():
-        raise ToolchainError(f"{tool} {flag} fails", cause=done.stderr.strip()[:200], hint=_INSTALL[what])
+        raise ToolchainError(f"{tool} {flag} fails", cause=done.stderr.strip()[:200], hint=_INSTALL)
     return done.stdout.strip().splitlines()[0].strip()
 
 

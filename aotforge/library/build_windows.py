@@ -1,13 +1,13 @@
 """Builds for Windows x86-64 with mingw-w64: the library and dl."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.errors import RuntimeBuildError
+from aotforge.formats.api_level import feature_level
 from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, read_module
 from aotforge.formats.pe import exports as read_exports
 from aotforge.library.build_tools import (
@@ -18,8 +18,7 @@ from aotforge.library.build_tools import (
     find_windows_tools,
 )
 from aotforge.library.cmake_build import CMakeBuild, configure_and_build
-from aotforge.library.exports import exports_file
-from aotforge.library.library_build import LibraryBuild, LibraryRequest, file_digests, inputs_key
+from aotforge.library.library_build import LibraryBuild, LibraryRequest, file_digests
 from aotforge.run.step import WORK
 
 LIBRARY = "lib/aotriton_v2.dll"
@@ -29,28 +28,21 @@ ALLOWED_IMPORTS = frozenset({"KERNEL32.DLL", "MSVCRT.DLL"})
 
 def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
     """The library for Windows, from the cache or built into it. Raises what `build_runtime` raises."""
-    root, tools = request.root, find_windows_tools(request.environment) if request.rootfs is None else None
-
-    def install(staged: Path) -> dict[str, str]:
-        build = CMakeBuild(
-            name="runtime library for Windows",
-            tools=tools,
-            settings={"CMAKE_TOOLCHAIN_FILE": f"{WORK}/in/source/cmake/mingw.cmake"},
-            compilers={"CC": f"{MINGW_TARGET}-gcc-posix", "CXX": f"{MINGW_TARGET}-g++-posix"},
-        )
-        compiler = request.build(staged, build)
-        check_dll(staged / "prefix" / LIBRARY, exported_names(root, request.api_level))
-        shutil.rmtree(staged / "work")
-        return {"compiler": compiler}
-
-    inputs = inputs_key(
-        platform="win_amd64",
-        level=request.api_level,
-        manifest=request.manifest.model_dump(mode="json"),
-        sources=request.sources,
-        tools=request.identity(tools.identity if tools else ()),
+    build = CMakeBuild(
+        name="runtime library for Windows",
+        settings={"CMAKE_TOOLCHAIN_FILE": f"{WORK}/in/source/cmake/mingw.cmake"},
+        compilers={"CC": f"{MINGW_TARGET}-gcc-posix", "CXX": f"{MINGW_TARGET}-g++-posix"},
     )
-    return request.cached(LIBRARY, inputs, install)
+
+    def check(prefix: Path) -> None:
+        check_dll(prefix / LIBRARY, exported_names(request.root, request.api_level))
+
+    return request.make(LIBRARY, find_windows_tools, lambda work: build, check, platform="win_amd64")
+
+
+def exports_file(level: str) -> Path:
+    """The table of an API level (0.13 or 0.13b), below the checkout."""
+    return Path("runtime", "src", "windows", f"exports-{feature_level(level)}.def")
 
 
 def exported_names(root: Path, level: str) -> frozenset[str]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,9 @@ from aotforge.errors import CacheError
 from aotforge.formats.api_level import library_name
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
 from aotforge.formats.tar_reader import FolderWriter, TarFacts, UnsafeArchiveError, read_archive
+from aotforge.library.build_tools import Tools
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
-from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
+from aotforge.library.sources import RuntimeManifest, load_runtime_manifest, unpack_zstd
 from aotforge.run.step import ExecutionTarget, RootFS
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double", "cuda_double")
@@ -33,33 +35,18 @@ _BOUNDS = TarFacts(sha256="", size=2**30, members=10_000)
 @dataclass(frozen=True, kw_only=True)
 class LibraryBuild:
     """A built and verified library. `prefix` holds lib/, include/ and lib/cmake/aotriton/; `library` is the
-    shared library in it,
-    `digests` are the SHA-256 of all files by path there.
+    shared library in it, `digests` are the SHA-256 of all files by path there.
 
-    `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything
-    that can change a file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol
-    version that a library for Linux needs (e.g. "2.35"). `fresh` is False when an earlier build had the same
-    inputs.
+    `inputs` is the digest of everything that can change a file's bytes, `compiler` describes the C++
+    compiler. `fresh` is False when an earlier build had the same inputs.
     """
 
     prefix: Path
     library: Path
     digests: Mapping[str, str]
-    source_digest: str
     inputs: str
     fresh: bool
     compiler: str
-    glibc: str = ""
-
-    @property
-    def soname(self) -> str:
-        """File name of the library."""
-        return self.library.name
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the library."""
-        return self.digests[self.library.relative_to(self.prefix).as_posix()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +63,6 @@ class LibraryRequest:
     level: str = ""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     jobs: int | None = None
-    download: Download | None = None
     shared: SharedObjects = NOT_SHARED
     execution: ExecutionTarget | None = None
 
@@ -105,21 +91,13 @@ class LibraryRequest:
         """The rootfs whose tools build the library; None for this machine's."""
         return self.execution.rootfs if self.execution is not None else None
 
-    def identity(self, tools: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        """Identity of the rootfs, which covers its tools, or of this machine's `tools`."""
-        return (("root", self.rootfs.identity),) if self.rootfs is not None else tools
-
-    def build(self, staged: Path, build: CMakeBuild) -> str:
-        """Completes `build` and installs it to `staged`/prefix; returns the compiler's description."""
-        zstd = unpack_zstd(
-            self.manifest.zstd,
-            cache=self.cache,
-            folder=staged / "work" / "zstd",
-            environment=self.environment,
-            download=self.download,
-        )
+    def _build(self, build: CMakeBuild, tools: Tools | None, work: Path) -> str:
+        """Completes `build` and installs it beside `work`, to prefix; returns the compiler's description."""
+        zstd = work / "zstd"
+        unpack_zstd(self.manifest.zstd, cache=self.cache, folder=zstd, environment=self.environment)
         complete = replace(
             build,
+            tools=tools,
             sources=shipped_files(self.root / "runtime"),
             folders={"AOTFORGE_ZSTD_DIR": zstd, **build.folders},
             settings={
@@ -130,11 +108,43 @@ class LibraryRequest:
             environment=self.environment,
             jobs=self.jobs,
         )
-        return build_in_executor(self.execution or local_execution(self.cache), complete, staged / "prefix")
+        execution = self.execution or local_execution(self.cache)
+        return build_in_executor(execution, complete, work.with_name("prefix"))
 
-    def cached(self, library: str, inputs: str, build: Callable[[Path], Mapping[str, str]]) -> LibraryBuild:
+    def make(
+        self,
+        library: str,
+        find: Callable[[Mapping[str, str]], Tools],
+        build: Callable[[Path], CMakeBuild],
+        check: Callable[[Path], None],
+        **facts: object,
+    ) -> LibraryBuild:
+        """The verified library in the cache, made if missing.
+
+        `find`: tools of this machine, for builds without a rootfs; `build` may use a folder for its files;
+        `check` raises for a prefix that cannot be used; `facts`: further inputs.
+        """
+        tools = find(self.environment) if self.rootfs is None else None
+        identity = tools.identity if tools else (("root", self.rootfs.identity),) if self.rootfs else ()
+
+        def fill(staged: Path) -> str:
+            compiler = self._build(build(staged / "work"), tools, staged / "work")
+            check(staged / "prefix")
+            shutil.rmtree(staged / "work")
+            return compiler
+
+        inputs = inputs_key(
+            manifest=self.manifest.model_dump(mode="json"),
+            level=self.api_level,
+            sources=self.sources,
+            tools=identity,
+            **facts,
+        )
+        return self.cached(library, inputs, fill)
+
+    def cached(self, library: str, inputs: str, build: Callable[[Path], str]) -> LibraryBuild:
         """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's
-        prefix/ and returns the notes. Processes may share the cache."""
+        prefix/ and returns the compiler's description. Processes may share the cache."""
         folder = self.cache / LIBRARIES / inputs
 
         def found(*, fresh: bool) -> LibraryBuild | None:
@@ -148,10 +158,9 @@ class LibraryRequest:
                     prefix=prefix,
                     library=prefix / library,
                     digests=stamp["files"],
-                    source_digest=self.sources,
                     inputs=inputs,
                     fresh=fresh,
-                    **stamp["notes"],
+                    compiler=stamp["notes"]["compiler"],
                 )
             except (OSError, ValueError, KeyError, TypeError):
                 return None
@@ -173,8 +182,8 @@ class LibraryRequest:
                     return done
                 self.shared.reject(_KIND, inputs, "is not an intact library")
             with staged_folder(folder) as staged:
-                notes = build(staged)
-                stamp = {"files": file_digests(staged / "prefix"), "notes": dict(notes)}
+                compiler = build(staged)
+                stamp = {"files": file_digests(staged / "prefix"), "notes": {"compiler": compiler}}
                 (staged / STAMP).write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n")
             done = found(fresh=True)
         if done is None:

@@ -50,8 +50,12 @@ def function_sources(kernels: Path) -> dict[str, str]:
         _check_function(function, operators, file)
     functions = [function for function, _, _ in found]
     lines = [line for one, operators, _ in found for line in (*_data(one, operators), *_entry_points(one))]
-    header = _HEADER.format(declarations="\n".join(map(_documented, functions)))
-    return {HEADER: header, TABLES: _SOURCE.format(tables="\n".join(lines)), EXPORTS: _exports(functions)}
+    header, tables = (Path(__file__).with_name(name).read_text() for name in ("ops.h.in", "functions.cpp.in"))
+    return {
+        HEADER: header.format(declarations="\n".join(map(_documented, functions))),
+        TABLES: tables.format(tables="\n".join(lines)),
+        EXPORTS: _exports(functions),
+    }
 
 
 def declared_functions(kernels: Path) -> tuple[Function, ...]:
@@ -315,50 +319,6 @@ def _enumeration(function: Function) -> Iterator[str]:
 def _exports(functions: Iterable[Function]) -> str:
     names = " ".join(f"aotforge_{function.name}; __tvm_ffi_{function.name};" for function in functions)
     return f"{{ global: aotforge_ops_error; {names} local: *; }};\n"
-
-
-_HEADER = """\
-/* Functions of the operator library (find_package(aotforge_ops), target aotforge::ops). C and C++. \
-Generated from kernels/.
- *
- * Each queues its work on `stream`: a hipStream_t, CUstream or cudaStream_t of the tensors' device, null \
-for the default stream of the
- * current device. 0: queued, or there is nothing to compute. Else nothing was launched, and \
-aotforge_ops_error() has the reason; the number
- * is that of hipError_t and CUresult: 1 (InvalidValue) an argument is not valid; 101 (InvalidDevice) a \
-tensor is on another device;
- * 209 (NoBinaryForGpu) no image pack has the device's arch; 303 (SharedObjectInitFailed) the driver is not \
-installed; 801
- * (NotSupported) the installed images do not serve the call. Others as in docs/runtime.md. */
-#ifndef AOTFORGE_OPS_H
-#define AOTFORGE_OPS_H
-
-#include <aotforge/tensor.h>
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-{declarations}
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
-"""
-
-_SOURCE = """\
-// Functions of the operator library: tables and entry points. Generated from kernels/ by \
-aotforge/library/operator_functions.py.
-#include <aotforge/ops.h>
-
-#include "ops/call.h"
-#include "ops/tvm_ffi.h"
-
-using namespace aotforge::ops;
-
-{tables}
-"""
 
 
 def write_sources(sources: Mapping[str, str], folder: Path) -> Path:

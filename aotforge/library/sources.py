@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -50,29 +50,18 @@ class RuntimeManifest(Manifest):
     zstd: ZstdPin
 
 
-Download = Callable[[ZstdPin, Path], None]
-"""Puts the pinned file into a folder; raises ToolchainError."""
-
-
 def load_runtime_manifest(folder: Path) -> RuntimeManifest:
     """`folder`/runtime.yaml. Raises ManifestError."""
     return load(folder / "runtime.yaml", RuntimeManifest)
 
 
-def unpack_zstd(
-    pin: ZstdPin,
-    *,
-    cache: Path,
-    folder: Path,
-    environment: Mapping[str, str],
-    download: Download | None = None,
-) -> Path:
+def unpack_zstd(pin: ZstdPin, *, cache: Path, folder: Path, environment: Mapping[str, str]) -> Path:
     """Unpacks the pinned C sources of zstd into `folder`, without their own folders, and returns it.
 
     Raises ToolchainError when the archive cannot be fetched, RuntimeBuildError when a named or fetched file
     is not the pinned one, OutputError.
     """
-    data = _archive(pin, cache, _named(pin, environment.get(SOURCES, "").split()), download or pip_download)
+    data = _archive(pin, cache, environment.get(SOURCES, "").split())
     with output_errors(folder):
         make_folders(folder)
         with tarfile.open(fileobj=BytesIO(data)) as tar:  # it has the pinned bytes, so it has the members
@@ -83,22 +72,18 @@ def unpack_zstd(
     return folder
 
 
-def _archive(pin: ZstdPin, cache: Path, named: str, download: Download) -> bytes:
-    """The archive, kept as `cache`/sources/<sha256>/<file>; a damaged one there is replaced."""
+def _archive(pin: ZstdPin, cache: Path, sources: Sequence[str]) -> bytes:
+    """The archive of the cache, of a folder in `sources`, or of the index; a damaged one is replaced."""
     kept = cache / "sources" / pin.sha256 / pin.file
     with suppress(ToolchainError, RuntimeBuildError):
         return _verified(pin, kept)
     with tempfile.TemporaryDirectory(prefix="aotforge-sources-") as folder:
-        if not named:
-            download(pin, Path(folder))
-        data = _verified(pin, Path(named) if named else Path(folder) / kept.name)
+        places = [path for place in sources if (path := Path(place, pin.file)).is_file()]
+        if not places:
+            pip_download(pin, Path(folder))
+        data = _verified(pin, [*places, Path(folder, pin.file)][0])
         write_atomic(kept, data)
     return data
-
-
-def _named(pin: ZstdPin, sources: Sequence[str]) -> str:
-    """The archive in a folder of AOTFORGE_SOURCES."""
-    return next((str(path) for folder in sources if (path := Path(folder, pin.file)).is_file()), "")
 
 
 def _verified(pin: ZstdPin, path: Path) -> bytes:

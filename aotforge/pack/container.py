@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aotforge.errors import PackError
 from aotforge.pack.binary import Source, check_version, damaged
-from aotforge.pack.frames import Decoder, Encoder, choose_dictionary, encode_frames
+from aotforge.pack.frames import Decoder, choose_dictionary, encode_frames
 from aotforge.pack.model import FORMAT, Compressor, ContainerIndex, ImageEntry
 
 MAGIC = b"AOTFIMG\n"
@@ -36,7 +36,7 @@ def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: s
             )
     ordered = [by_digest[digest] for digest in digests]
     dictionary = choose_dictionary(ordered, min(compressor.dictionary_bytes, DICTIONARY_LIMIT))
-    stored = Encoder(b"", compressor, largest=len(dictionary)).frame(dictionary) if dictionary else b""
+    stored = b"".join(encode_frames(b"", compressor, [dictionary])) if dictionary else b""
     frames = encode_frames(dictionary, compressor, ordered)
     dictionary_offset = HEADER_SIZE + ENTRY_SIZE * len(digests)
     data_offset = dictionary_offset + len(stored)
@@ -55,10 +55,10 @@ def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: s
 
 def read_index(source: Source) -> ContainerIndex:
     """Header and index, every bound checked against the format and the file's size. Raises PackError."""
-    file, size = source.name, source.size
+    file, size = source.name, len(source.data)
     if size < HEADER_SIZE:
         raise damaged(file, f"{size} bytes are fewer than a container's header")
-    head = source.read(0, HEADER_SIZE)
+    head = source.data[:HEADER_SIZE]
     (magic, version, header_size, file_size, count, reserved, index_offset, dictionary_offset, stored,
      decoded, data_offset, dictionary_digest, index_digest) = _HEADER.unpack(head)  # fmt: skip
     if magic != MAGIC:
@@ -82,7 +82,7 @@ def read_index(source: Source) -> ContainerIndex:
     ):
         if not holds:
             raise damaged(file, reason)
-    index = source.read(HEADER_SIZE, end - HEADER_SIZE)
+    index = source.data[HEADER_SIZE:end]
     if hashlib.sha256(index).digest() != index_digest:
         raise damaged(file, "has an index that does not match its SHA-256")
     return ContainerIndex(
@@ -99,7 +99,7 @@ def check_decoded_size(where: str, files: Iterable[tuple[Source, ContainerIndex]
     """Raises PackError for a pack whose images would fill the memory, in proportion to its files."""
     stored = decoded = 0
     for source, index in files:
-        stored += source.size
+        stored += len(source.data)
         decoded += sum(image.size for image in index.images)
     if decoded > _FREE + _RATIO * stored:
         raise damaged(where, f"has images of {decoded} bytes in files of {stored}")
@@ -109,30 +109,26 @@ def read_dictionary(source: Source, index: ContainerIndex) -> bytes:
     """The decoded dictionary, verified; empty when the container has none. Raises PackError."""
     if not index.dictionary_size:
         return b""
-    frame = source.read(index.dictionary_offset, index.dictionary_stored)
+    frame = source.data[index.dictionary_offset : index.dictionary_offset + index.dictionary_stored]
     dictionary = Decoder(b"", file=source.name).image(frame, index.dictionary_size, "the dictionary")
     if hashlib.sha256(dictionary).digest() != index.dictionary_digest:
         raise damaged(source.name, "the dictionary does not match its SHA-256")
     return dictionary
 
 
-def read_image(source: Source, entry: ImageEntry, dictionary: bytes) -> bytes:
-    """One image, verified, without touching the others. Raises PackError."""
-    return _image(source, entry, Decoder(dictionary, file=source.name))
-
-
-def read_images(source: Source, index: ContainerIndex) -> dict[bytes, bytes]:
-    """Every image by its digest, verified. Raises PackError."""
-    decoder = Decoder(read_dictionary(source, index), file=source.name)
-    return {entry.digest: _image(source, entry, decoder) for entry in index.images}
-
-
-def _image(source: Source, entry: ImageEntry, decoder: Decoder) -> bytes:
-    what = f"image {entry.digest.hex()}"
-    image = decoder.image(source.read(entry.offset, entry.stored), entry.size, what)
-    if hashlib.sha256(image).digest() != entry.digest:
-        raise damaged(source.name, f"{what} does not match its SHA-256")
-    return image
+def read_images(
+    source: Source, index: ContainerIndex, entries: Iterable[ImageEntry] | None = None
+) -> dict[bytes, bytes]:
+    """The images of `entries` (default: all) by digest, verified; others are not read. Raises PackError."""
+    decoder, images = Decoder(read_dictionary(source, index), file=source.name), {}
+    for entry in index.images if entries is None else entries:
+        what = f"image {entry.digest.hex()}"
+        frame = source.data[entry.offset : entry.offset + entry.stored]
+        image = decoder.image(frame, entry.size, what)
+        if hashlib.sha256(image).digest() != entry.digest:
+            raise damaged(source.name, f"{what} does not match its SHA-256")
+        images[entry.digest] = image
+    return images
 
 
 def _entries(index: bytes, data_offset: int, size: int, file: str) -> tuple[ImageEntry, ...]:

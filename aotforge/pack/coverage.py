@@ -93,8 +93,8 @@ def pack_coverage(pack: OpenPack) -> PackCoverage:
     return PackCoverage(
         pack=pack.name,
         archs=pack.dispatch.archs,
-        bytes=sum(source.size for source in pack.sources.values()),
-        first_bytes=sum(pack.sources[name].size for name in (SIGNATURE_FILE, DISPATCH_FILE)),
+        bytes=sum(len(source.data) for source in pack.sources.values()),
+        first_bytes=sum(len(pack.sources[name].data) for name in (SIGNATURE_FILE, DISPATCH_FILE)),
         images=pack.signature.images,
         gates=tuple(f"{gate.gate} {gate.arch}" for gate in pack.dispatch.gates),
         kernels=tuple(_kernels(pack)),

@@ -83,30 +83,24 @@ def _shingles(data: bytes) -> Iterator[int]:
         yield from words
 
 
-class Encoder:
-    """Compresses images with one dictionary; the same bytes in give the same bytes out.
+def encoder(dictionary: bytes, compressor: Compressor, *, largest: int) -> zstandard.ZstdCompressor:
+    """Makes frames with their content size, without checksum and dictionary ID; equal images, equal bytes.
 
-    `largest` is the size in bytes of the largest image to come: zstd's parameters follow from it, so that the
+    `largest` is the size of the largest image to come: zstd's parameters follow from it, so that the
     dictionary is indexed once and not for every image.
     """
-
-    def __init__(self, dictionary: bytes, compressor: Compressor, *, largest: int) -> None:
-        raw = _raw(dictionary)
-        parameters = zstandard.ZstdCompressionParameters.from_level(
-            compressor.level,
-            source_size=largest,
-            dict_size=len(dictionary),
-            write_content_size=True,
-            write_checksum=False,
-            write_dict_id=False,
-        )
-        if raw is not None:
-            raw.precompute_compress(compression_params=parameters)
-        self._zstd = zstandard.ZstdCompressor(dict_data=raw, compression_params=parameters)
-
-    def frame(self, image: bytes) -> bytes:
-        """One frame with its content size, without checksum and dictionary ID."""
-        return self._zstd.compress(image)
+    raw = _raw(dictionary)
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        compressor.level,
+        source_size=largest,
+        dict_size=len(dictionary),
+        write_content_size=True,
+        write_checksum=False,
+        write_dict_id=False,
+    )
+    if raw is not None:
+        raw.precompute_compress(compression_params=parameters)
+    return zstandard.ZstdCompressor(dict_data=raw, compression_params=parameters)
 
 
 def encode_frames(dictionary: bytes, compressor: Compressor, images: Sequence[bytes]) -> list[bytes]:
@@ -119,8 +113,7 @@ def encode_frames(dictionary: bytes, compressor: Compressor, images: Sequence[by
     threads = max(1, min(len(os.sched_getaffinity(0)), len(images) // _IMAGES_PER_THREAD))
 
     def share(part: Sequence[bytes]) -> list[bytes]:
-        encoder = Encoder(dictionary, compressor, largest=largest)
-        return [encoder.frame(image) for image in part]
+        return list(map(encoder(dictionary, compressor, largest=largest).compress, part))
 
     if threads == 1:
         return share(images)
@@ -147,15 +140,9 @@ class Decoder:
             raise damaged(self._file, f"{what} is not a zstd frame")
         try:
             head = zstandard.get_frame_parameters(frame)
-            if (
-                head.content_size != size
-                or head.dict_id
-                or head.has_checksum
-                or head.window_size > WINDOW_LIMIT
-            ):
-                raise damaged(
-                    self._file, f"the frame of {what} does not have the header that the index states"
-                )
+            strange = head.content_size != size or head.window_size > WINDOW_LIMIT
+            if strange or head.dict_id or head.has_checksum:
+                raise damaged(self._file, f"the frame of {what} has not the header that the index states")
             data = self._zstd.decompress(frame, max_output_size=size, allow_extra_data=False)
         except (zstandard.ZstdError, MemoryError) as error:
             raise damaged(self._file, f"{what} does not decode: {error}") from error

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from aotforge.errors import UnknownNameError
+from aotforge.pack.container import read_images
 from aotforge.pack.model import PackedImage
-from aotforge.pack.reader import OpenPack, open_pack
+from aotforge.pack.reader import OpenPack
 from aotforge.plan.conditions import when_text
 from aotforge.plan.model import GridTerm
 
@@ -15,13 +15,8 @@ _HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "SHARED", "BYTES", "ST
 _RIGHT = frozenset({"TRY", "THREADS", "SHARED", "BYTES", "STORED"})
 
 
-def list_images(path: Path) -> tuple[PackedImage, ...]:
-    """The rows of the pack in a directory, in dispatch order. Decodes no image. Raises PackError."""
-    return listing(open_pack(path))
-
-
-def listing(opened: OpenPack) -> tuple[PackedImage, ...]:
-    """The rows of an open pack."""
+def list_images(opened: OpenPack) -> tuple[PackedImage, ...]:
+    """The rows of a pack, in dispatch order."""
     rows = []
     for kernel in opened.dispatch.kernels:
         images = opened.indexes[kernel.container].images
@@ -39,33 +34,33 @@ def listing(opened: OpenPack) -> tuple[PackedImage, ...]:
                     tried=tried,
                     size=entry.size,
                     stored=entry.stored,
-                    **{name: value for name, value in vars(choice).items() if name != "image"},
+                    **vars(choice),
                 )
                 rows.append(row)
     return tuple(rows)
 
 
-def cat_image(path: Path, digest: str) -> bytes:
+def cat_image(opened: OpenPack, digest: str) -> bytes:
     """The image whose SHA-256 starts with `digest` (hexadecimal), verified; other images are not read.
 
-    Raises PackError for a damaged pack, UnknownNameError when no image or more than one image matches.
+    Raises PackError for a damaged image, UnknownNameError when no image or more than one image matches.
     """
-    opened = open_pack(path)
     wanted = digest.lower()
     found = {
-        entry.digest.hex(): (container, number)
+        entry.digest.hex(): (container, entry)
         for container, index in opened.indexes.items()
-        for number, entry in enumerate(index.images)
+        for entry in index.images
         if wanted and entry.digest.hex().startswith(wanted)
     }
     if len(found) != 1:
         several = ", ".join(sorted(found)[:3])
         raise UnknownNameError(
-            f"{path} has {len(found)} images whose SHA-256 starts with {digest!r}"
+            f"{opened.name} has {len(found)} images whose SHA-256 starts with {digest!r}"
             + (f": {several}" if found else ""),
             hint="`./dev images` lists the SHA-256 of every image; an unambiguous beginning will do",
         )
-    return opened.image(*next(iter(found.values())))
+    container, entry = next(iter(found.values()))
+    return read_images(opened.sources[container], opened.indexes[container], [entry])[entry.digest]
 
 
 def listing_fields(rows: Sequence[PackedImage]) -> list[dict[str, object]]:

@@ -113,7 +113,7 @@ class DispatchTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedImage:
+class PackedImage(DispatchChoice):
     """One row of `images`: an image and one call that it serves; sizes in bytes.
 
     `tried` counts from 0 among the functional's choices, `key` are (operator value, number) pairs.
@@ -127,10 +127,5 @@ class PackedImage:
     arch: str
     key: tuple[tuple[str, int], ...]
     tried: int
-    predicates: tuple[Predicate, ...]
-    grid: tuple[tuple[GridTerm, ...], ...]
-    symbol: str
-    threads: int
-    dynamic_shared_bytes: int
     size: int
     stored: int

@@ -1,12 +1,14 @@
 """Strict reader of untrusted packs, from a directory or from bytes."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.pack.binary import Source, bytes_source, damaged, file_source, unreadable
-from aotforge.pack.container import check_decoded_size, read_dictionary, read_image, read_images, read_index
+from aotforge.errors import PackError
+from aotforge.formats.untrusted_file import UNPACKED_LIMIT, read_regular
+from aotforge.pack.binary import Source, damaged
+from aotforge.pack.container import check_decoded_size, read_images, read_index
 from aotforge.pack.dispatch import SIZE_LIMIT as DISPATCH_LIMIT
 from aotforge.pack.dispatch import decode_dispatch
 from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, ContainerIndex, DispatchTable, ImagePack
@@ -24,11 +26,6 @@ class OpenPack:
     indexes: Mapping[str, ContainerIndex]
     sources: Mapping[str, Source]
 
-    def image(self, container: str, number: int) -> bytes:
-        """One verified image; of the container only its dictionary and frame are read. Raises PackError."""
-        source, index = self.sources[container], self.indexes[container]
-        return read_image(source, index.images[number], read_dictionary(source, index))
-
     def images(self, container: str) -> dict[bytes, bytes]:
         """Every image of a container by digest, verified. Raises PackError."""
         return read_images(self.sources[container], self.indexes[container])
@@ -40,63 +37,55 @@ class OpenPack:
 
 
 def open_pack(path: Path) -> OpenPack:
-    """Opens the pack in a directory; images are read later. Raises PackError with file and reason."""
+    """Opens the pack in a directory; images are decoded later. Raises PackError with file and reason."""
     try:
-        present = [entry.name for entry in path.iterdir()]
+        files = {file.name: read_regular(file, limit=UNPACKED_LIMIT) for file in path.iterdir()}
     except OSError as error:
-        raise unreadable(path, error) from error
-    return _open(path.name, present, lambda name: file_source(path / name), str(path))
-
-
-def open_files(pack: ImagePack) -> OpenPack:
-    """Opens a pack in memory, with the same checks."""
-
-    def source(name: str) -> Source:
-        if name not in pack.files:
-            raise damaged(f"{pack.name}/{name}", "is missing, __signature__ names it")
-        return bytes_source(f"{pack.name}/{name}", pack.files[name])
-
-    return _open(pack.name, pack.files, source, pack.name)
+        raise PackError(
+            f"{error.filename or path}: {error.strerror}",
+            cause="the path is not an image pack",
+            hint="name a folder that has a __signature__, a release folder, or its tarball of images",
+        ) from error
+    return open_files(ImagePack(name=path.name, files=files), str(path))
 
 
 def read_pack(path: Path) -> ImagePack:
     """The pack in a directory, every image of it decoded and compared with its digest. Raises PackError."""
     opened = open_pack(path)
     opened.check_images()
-    files = {name: source.read(0, source.size) for name, source in sorted(opened.sources.items())}
+    files = {name: source.data for name, source in sorted(opened.sources.items())}
     return ImagePack(name=opened.name, files=files)
 
 
-def check_pack(pack: ImagePack) -> None:
-    """Decodes every image of a pack in memory. Raises PackError."""
-    open_files(pack).check_images()
+def open_files(pack: ImagePack, where: str = "") -> OpenPack:
+    """Opens a pack in memory, with the same checks; `where` replaces its name in errors."""
+    where = where or pack.name
 
+    def source(name: str, limit: int = UNPACKED_LIMIT) -> Source:
+        if name not in pack.files:
+            raise damaged(f"{where}/{name}", "is missing, __signature__ names it")
+        if (size := len(pack.files[name])) > limit:
+            raise damaged(f"{where}/{name}", f"has {size} bytes, {limit} are allowed")
+        return Source(f"{where}/{name}", pack.files[name])
 
-def _open(name: str, present: Iterable[str], source: Callable[[str], Source], where: str) -> OpenPack:
-    file = source(SIGNATURE_FILE)
-    signature = decode_signature(_read(file, SIGNATURE_LIMIT), file=file.name)
+    file = source(SIGNATURE_FILE, SIGNATURE_LIMIT)
+    signature = decode_signature(file.data, file=file.name)
     expected = {SIGNATURE_FILE, DISPATCH_FILE, *signature.containers}
-    unexpected = sorted(set(present) - expected)
-    if unexpected:
+    if unexpected := sorted(pack.files.keys() - expected):
         raise damaged(f"{where}/{unexpected[0]}", "is not part of the pack by its __signature__")
-    sources = {file: source(file) for file in sorted(expected)}
-    file = sources[DISPATCH_FILE]
-    data = _read(file, DISPATCH_LIMIT)
-    dispatch = decode_dispatch(data, file=file.name)
-    if hashlib.sha256(data).hexdigest() != signature.dispatch:
+    sources = {name: source(name) for name in sorted(expected)}
+    file = source(DISPATCH_FILE, DISPATCH_LIMIT)
+    dispatch = decode_dispatch(file.data, file=file.name)
+    if hashlib.sha256(file.data).hexdigest() != signature.dispatch:
         raise damaged(file.name, "is not the dispatch data that __signature__ names")
     indexes = {file: read_index(sources[file]) for file in sorted(signature.containers)}
     check_decoded_size(where, [(sources[file], index) for file, index in indexes.items()])
-    opened = OpenPack(name=name, signature=signature, dispatch=dispatch, indexes=indexes, sources=sources)
+    opened = OpenPack(
+        name=pack.name, signature=signature, dispatch=dispatch, indexes=indexes, sources=sources
+    )
     _check_agreement(opened, where)
     _check_images_exist(opened, where)
     return opened
-
-
-def _read(source: Source, limit: int) -> bytes:
-    if source.size > limit:
-        raise damaged(source.name, f"has {source.size} bytes, {limit} are allowed")
-    return source.read(0, source.size)
 
 
 def _check_agreement(opened: OpenPack, where: str) -> None:

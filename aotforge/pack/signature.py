@@ -3,9 +3,10 @@
 import json
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from aotforge.base.manifest_reader import Manifest
+from aotforge.formats.untrusted_file import parse_model
 from aotforge.pack.binary import FILE_NAME, damaged
 
 SIZE_LIMIT = 1024 * 1024
@@ -57,11 +58,9 @@ def encode_signature(signature: Signature) -> bytes:
 def decode_signature(data: bytes, *, file: str) -> Signature:
     """Strict: unknown fields, other types and text that is not canonical are refused with PackError."""
     try:
-        signature = Signature.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise damaged(file, f"{where}: {first['msg']}") from error
+        signature = parse_model(data, Signature)
+    except ValueError as error:
+        raise damaged(file, str(error)) from error
     if encode_signature(signature) != data:
         raise damaged(file, "is not in canonical form")
     for name in signature.containers:

@@ -1,13 +1,13 @@
 """Comparison of a pack with its plan in both directions, every image included."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
-from aotforge.pack.listing import listing
-from aotforge.pack.model import DispatchFunctional, DispatchKernel
+from aotforge.pack.model import DispatchChoice, DispatchKernel
 from aotforge.pack.reader import OpenPack
-from aotforge.plan.model import Plan, PlannedFunctional, PlannedKernel
+from aotforge.plan.model import Plan, PlannedKernel
 
 
 def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | None = None) -> None:
@@ -17,89 +17,69 @@ def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | No
     With `images`, every choice must also hold exactly the bytes that its compile job made.
     """
     signature = opened.signature
-    for what, packed, planned in (
-        ("pack", signature.pack, plan.pack),
-        ("archs", signature.archs, tuple(sorted(plan.archs))),
-        ("profile", signature.profile, plan.profile),
-        ("complete", signature.complete, plan.complete),
-        ("source", signature.source, plan.source_digest),
-        ("settings", signature.settings, plan.settings_digest),
-        ("triton", signature.triton.digest, plan.toolchain.triton_digest),
-    ):
-        _check_equal(opened, what, packed, planned)
-    compare_dispatch(opened, plan)
+    names = ("pack", "archs", "profile", "complete", "source", "settings")
+    packed = {name: getattr(signature, name) for name in names} | {"triton": signature.triton.digest}
+    planned = {
+        "pack": plan.pack,
+        "archs": tuple(sorted(plan.archs)),
+        "profile": plan.profile,
+        "complete": plan.complete,
+        "source": plan.source_digest,
+        "settings": plan.settings_digest,
+        "triton": plan.toolchain.triton_digest,
+    }
+    _compare(opened, packed, planned)
+    compare_dispatch(opened, plan, images)
     opened.check_images()
-    if images is not None:
-        _compare_images(opened, plan, images)
 
 
-def compare_dispatch(opened: OpenPack, plan: Plan) -> None:
-    """Compares all by which calls are dispatched, whatever the images. Raises PackError."""
-    operators = {o.name: o.interface_hash() for o in plan.operators}
-    packed = opened.signature.operators
-    for name in sorted(packed.keys() | operators.keys()):
-        _check_equal(opened, f"operator {name}", packed.get(name), operators.get(name))
-    _check_equal(opened, "gates", opened.dispatch.gates, plan.gates)
-    kernels = {(kernel.operator, kernel.step): kernel for kernel in opened.dispatch.kernels}
-    wanted = {(kernel.operator, kernel.step): kernel for kernel in plan.kernels}
-    for operator, step in sorted(kernels.keys() ^ wanted.keys()):
-        state = "missing from the pack" if (operator, step) in wanted else "in the pack and not planned"
-        raise _differs(opened, f"step {step} of {operator} is {state}")
-    for key, kernel in wanted.items():
-        _compare(opened, kernels[key], kernel)
-
-
-def _compare(opened: OpenPack, packed: DispatchKernel, planned: PlannedKernel) -> None:
-    name = f"{planned.family}.{planned.name}"
-    parameters = tuple((parameter.type, parameter.value) for parameter in planned.parameters)
-    _check_equal(opened, f"kernel of step {planned.step} of {planned.operator}", packed.name, name)
-    _check_equal(opened, f"keys of {name}", packed.keys, planned.keys)
-    _check_equal(opened, f"ladder of {name}", packed.ladder, planned.ladder)
-    _check_equal(opened, f"parameters of {name}", packed.parameters, parameters)
-    here, there = _choices(packed.functionals), _choices(planned.functionals)
-    for arch, key in sorted(here.keys() | there.keys()):
-        values = ", ".join(f"{k} = {v}" for k, v in zip(planned.keys, key, strict=False))
-        call = f"{name} for {arch}, {values}"
-        if ((arch, key) in here) != ((arch, key) in there):
-            raise _differs(opened, f"{call} is {'missing' if (arch, key) in there else 'not planned'}")
-        _check_equal(opened, f"choices of {call}", here[arch, key], there[arch, key])
-
-
-def _choices(
-    functionals: tuple[DispatchFunctional, ...] | tuple[PlannedFunctional, ...],
-) -> dict[tuple[str, tuple[int, ...]], list[object]]:
-    """Predicates and grids, filled up to three axes, by arch and key."""
-    return {
-        (f.arch, f.key): [(choice.predicates, (*choice.grid, (), (), ())[:3]) for choice in f.choices]
-        for f in functionals
-    }
-
-
-def _compare_images(opened: OpenPack, plan: Plan, images: Iterable[KernelImage]) -> None:
-    digests = {image.key: image.digest for image in images}
-    rows = {
-        (row.operator, row.step, row.arch, tuple(number for _, number in row.key), row.tried): row
-        for row in listing(opened)
-    }
+def compare_dispatch(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | None = None) -> None:
+    """Compares all by which calls are dispatched and, with `images`, to which bytes. Raises PackError."""
+    made = None if images is None else {image.key: image.digest for image in images}
+    packed: dict[str, object] = {f"operator {n}": digest for n, digest in opened.signature.operators.items()}
+    planned: dict[str, object] = {f"operator {o.name}": o.interface_hash() for o in plan.operators}
+    packed["gates"], planned["gates"] = opened.dispatch.gates, plan.gates
+    for held in opened.dispatch.kernels:
+        digests = {i: one.digest.hex() for i, one in enumerate(opened.indexes[held.container].images)}
+        packed |= _facts(held, held.name, held.parameters, digests if made is not None else None)
     for kernel in plan.kernels:
-        for functional in kernel.functionals:
-            for tried, choice in enumerate(functional.choices):
-                row = rows[kernel.operator, kernel.step, functional.arch, functional.key, tried]
-                if row.digest != digests.get(choice.job):
-                    raise _differs(
-                        opened,
-                        f"choice {tried} of {row.kernel} for {row.key} is not the image of {choice.job}",
-                    )
+        parameters = tuple((parameter.type, parameter.value) for parameter in kernel.parameters)
+        planned |= _facts(kernel, f"{kernel.family}.{kernel.name}", parameters, made)
+    _compare(opened, packed, planned)
 
 
-def _check_equal(opened: OpenPack, what: str, packed: object, planned: object) -> None:
-    if packed != planned:
-        raise _differs(opened, f"{what}: the pack has {packed!r}, the plan {planned!r}")
+def _facts(
+    kernel: DispatchKernel | PlannedKernel, name: str, parameters: object, images: Mapping[Any, str] | None
+) -> dict[str, object]:
+    """What must agree of a kernel, by its name in errors; grids are filled up to three axes."""
+    facts: dict[str, object] = {
+        f"step {kernel.step} of {kernel.operator}": name,
+        f"keys of {name}": kernel.keys,
+        f"ladder of {name}": kernel.ladder,
+        f"parameters of {name}": parameters,
+    }
+    for functional in kernel.functionals:
+        values = (f"{key} = {value}" for key, value in zip(kernel.keys, functional.key, strict=False))
+        call = f"{name} for {', '.join((functional.arch, *values))}"
+        facts[call] = [(one.predicates, (*one.grid, (), (), ())[:3]) for one in functional.choices]
+        if images is not None:
+            chosen = (one.image if isinstance(one, DispatchChoice) else one.job for one in functional.choices)
+            facts[f"images of {call}"] = list(map(images.get, chosen))
+    return facts
 
 
-def _differs(opened: OpenPack, reason: str) -> PackError:
-    return PackError(
-        f"{opened.name}: {reason}",
-        cause="the pack was made from another plan, or not completely",
-        hint="build the image pack again",
-    )
+def _compare(opened: OpenPack, packed: Mapping[str, object], planned: Mapping[str, object]) -> None:
+    for what in dict.fromkeys((*planned, *packed)):
+        if what not in packed:
+            reason = f"{what} is missing from the pack"
+        elif what not in planned:
+            reason = f"{what} is in the pack and not planned"
+        elif packed[what] != planned[what]:
+            reason = f"{what}: the pack has {packed[what]!r}, the plan {planned[what]!r}"
+        else:
+            continue
+        raise PackError(
+            f"{opened.name}: {reason}",
+            cause="the pack was made from another plan, or not completely",
+            hint="build the image pack again",
+        )

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any
 
 from aotforge.base.files import make_folders
 from aotforge.compile.model import CompileEvent
@@ -102,6 +101,8 @@ class BuildRecord:
 class RecordingObserver:
     """Passes a build's events on and keeps them in its record, if its folder can be written."""
 
+    release = ""
+
     def __init__(self, observer: BuildObserver, record: BuildRecord, file: Path) -> None:
         self._observer, self._record, self._file = observer, record, file
         self._began = self._stage_began = self._written = time.monotonic()
@@ -154,12 +155,12 @@ class RecordingObserver:
         self._write_sometimes()
         self._observer.verdict(event)
 
-    def end(self, state: str, error: str = "", release: str = "") -> None:
+    def end(self, state: str, error: str = "") -> None:
         """The build has ended."""
         self._end_stage()
         times = os.times()
         self._record.cpu_seconds = times.user + times.system + times.children_user + times.children_system
-        self._record.state, self._record.error, self._record.release = state, error, release
+        self._record.state, self._record.error, self._record.release = state, error, self.release
         self._record.ended = time.time()
         self._write()
 
@@ -232,16 +233,15 @@ def read_records(cache: Path) -> list[BuildRecord]:
 
 def _read(path: Path) -> BuildRecord | None:
     """None for a record that is removed, of another format, or written in part by a killed build."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - a build writes records only
+
     try:
         with path.open("rb") as file:
             running = _is_locked(file.fileno())
-            fields: dict[str, Any] = json.load(file)
+            fields = json.load(file)
         if fields.pop("format") != _FORMAT:
             return None
-        fields["stages"] = [Stage(**one) for one in fields["stages"]]
-        for name in ("compiled", "executed"):
-            fields[name] = [TimedJob(**one) for one in fields[name]]
-        record = BuildRecord(**fields)
+        record = TypeAdapter(BuildRecord).validate_python(fields)
     except (OSError, ValueError, TypeError, KeyError):
         return None
     if record.state == "running" and not running:

@@ -41,9 +41,10 @@ from aotforge.release.assemble import (
     find_release,
     inputs_digest,
 )
-from aotforge.release.model import AssembledRelease, PackInput, load_release_manifest, member_time
-from aotforge.run.choose import choose_execution_targets
-from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
+from aotforge.release.model import PackInput, load_release_manifest, member_time
+from aotforge.release.release import Release
+from aotforge.run.choose import choose_executions
+from aotforge.run.step import KERNELS, RUNTIME, Executions, ExecutionTarget, rootfs_digests
 from aotforge.verify.verdict import VerifyEvent
 
 _TO_LANES = "to lanes of registers"
@@ -74,7 +75,7 @@ class BuildReport(ImageCounts):
     """
 
     plans: tuple[Plan, ...]
-    release: AssembledRelease
+    release: Release
     shared_cache: tuple[str, ...] = ()
     executor: str
     roots: tuple[tuple[str, str], ...]
@@ -101,9 +102,9 @@ class BuildReport(ImageCounts):
             "packs": self.packs,
             "profile": self.plans[0].profile,
             "images": self.images,
-            "verified": release.verified,
-            "platform": release.platform.tag,
-            "development": release.development,
+            "verified": release.contents.verified,
+            "platform": release.contents.platform,
+            "development": release.contents.development,
             "left_out": [note for plan in self.plans for note in plan.notes()],
             "files": file_fields(release.files),
             **{name: getattr(self, name) for name in same},
@@ -116,11 +117,12 @@ class BuildReport(ImageCounts):
         if not release.fresh:
             lines = [f"{release.folder} is up to date ({self.images} images)"]
         else:
-            size = sum(file.size for file in release.files) / 1e6
-            lines = [*self._made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
-        reasons = [f"development build: {reason}" for reason in release.development]
+            sizes = [file.size for file in release.files]
+            made = f"release in {release.folder}: {len(sizes)} files, {sum(sizes) / 1e6:.1f} MB"
+            lines = [*self._made(), made]
+        reasons = [f"development build: {reason}" for reason in release.contents.development]
         if reasons:
-            platform = parse_manylinux(release.platform.tag)
+            platform = parse_manylinux(release.contents.platform)
             others = f" and on others with glibc {platform.version} or newer" if platform else ""
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
         if less := {one.kernel for plan in self.plans for one in plan.left_out}:
@@ -136,7 +138,7 @@ class BuildReport(ImageCounts):
             f"{self.images} images of {', '.join(self.packs)}: "
             f"{self.compiled} compiled, {self.cached} from the cache{shared}"
         ]
-        if self.release.verified:
+        if self.release.contents.verified:
             lines.append(f"all verified: {self.executed} executed, {self.known} known before")
         lines += [f"damaged cache entry, compiled again: {label}" for label in self.damaged]
         lines += [f"spills: {text}" for text in self.spills if not text.endswith(_TO_LANES)]
@@ -234,7 +236,7 @@ class ReleaseDraft:
             verifier=plans_verifier_digest(self.request.checkout, self.plans) if verified else "",
         )
 
-    def find(self, prefix: Path) -> AssembledRelease | None:
+    def find(self, prefix: Path) -> Release | None:
         """The release that was made from the same inputs before."""
         if self.request.verify and not self.request.unexecuted and not all(map(is_executed, self.plans)):
             return None  # such a release has images that nothing executed: this request refuses them
@@ -245,7 +247,7 @@ class ReleaseDraft:
         )
         return next(filter(None, (find_release(self.manifest, self.output, one) for one in inputs)), None)
 
-    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> AssembledRelease:
+    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> Release:
         """The release of these packs and the library in `prefix`. Raises what `assemble_release` raises."""
         return assemble_release(
             self.manifest,
@@ -282,7 +284,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
     request = draft.request
     observer.stage("runtime library")
     # before the kernels: a missing compiler is reported in a second instead of after minutes
-    runtime = build_runtime(library_request(request, draft.executions.runtime, shared))
+    runtime = build_runtime(library_request(request, draft.executions[RUNTIME], shared))
     release = draft.find(runtime.prefix)
     counter = EventCounter(observer)
     if release is None:
@@ -291,7 +293,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
         else:
             check_not_verified(draft.manifest, draft.output)
         packs = []
-        with open_builder(request, shared, counter, execution=draft.executions.kernels) as builder:
+        with open_builder(request, shared, counter, execution=draft.executions[KERNELS]) as builder:
             for plan in draft.plans:
                 images, verdicts = builder.build(plan, verify=request.verify)
                 packs.append(pack_images(plan, images, draft.images, verdicts))
@@ -304,8 +306,8 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
     return BuildReport(
         plans=draft.plans,
         release=release,
-        executor=draft.executions.executor,
-        roots=draft.executions.rootfs_digests(),
+        executor=draft.executions[KERNELS].runner.name,
+        roots=rootfs_digests(draft.executions),
         compiler=runtime.compiler,
         **counter.counts(),
     )
@@ -326,9 +328,9 @@ def library_request(
     )
 
 
-def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: Observer) -> ExecutionTargets:
+def executions_of(request: ToolsRequest, roots: Sequence[str], *, observer: Observer) -> Executions:
     """The request's executor with the root filesystems `roots`. Raises ExecutorError, ContainerError."""
-    return choose_execution_targets(
+    return choose_executions(
         request.executor,
         request.root,
         roots=roots,
@@ -340,13 +342,13 @@ def execution_targets(request: ToolsRequest, roots: Sequence[str], *, observer: 
 
 def resolve_targets(
     request: BuildRequest | PartRequest, roots: Sequence[str], *, observer: Observer
-) -> tuple[ExecutionTargets, tuple[Plan, ...]]:
+) -> tuple[Executions, tuple[Plan, ...]]:
     """The executor with `roots`, and one plan per pack for the compiler there."""
-    executions = execution_targets(request, roots, observer=observer)
+    executions = executions_of(request, roots, observer=observer)
     return executions, make_plans(
         request,
         only=Only(request.only, operators=True),
-        toolchain=toolchain_of(executions.kernels, cache=request.cache),
+        toolchain=toolchain_of(executions[KERNELS], cache=request.cache),
     )
 
 

@@ -18,15 +18,15 @@ from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
 from aotforge.library.library_build import LibraryBuild
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
-from aotforge.pack.reader import check_pack, open_files, read_pack
-from aotforge.pipeline.build_release import execution_targets, library_request
+from aotforge.pack.reader import open_files, read_pack
+from aotforge.pipeline.build_release import executions_of, library_request
 from aotforge.pipeline.requests import WindowsRequest
 from aotforge.plan.checkout import Checkout
 from aotforge.release.layout import TOP
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.release import Release
 from aotforge.release.wheels import write_windows_wheel
-from aotforge.run.step import WINDOWS
+from aotforge.run.step import WINDOWS, rootfs_digests
 
 _LICENCES = f"{TOP}/share/licenses/aotriton"
 _NOTES = f"{TOP}/share/doc/aotriton/windows.txt"
@@ -81,10 +81,10 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
     packs = _packs(request)
-    executions = execution_targets(request, (WINDOWS,), observer=observer)
+    executions = executions_of(request, (WINDOWS,), observer=observer)
     with output_lock(folder):
         observer.stage("runtime library for Windows")
-        runtime = build_windows_runtime(library_request(request, executions.windows))
+        runtime = build_windows_runtime(library_request(request, executions[WINDOWS]))
         members = _members(request.root, manifest, runtime, packs)
         observer.stage("zip file")
         # the packs are in the name: different contents have different names
@@ -105,7 +105,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
             (f"{pack.name}/{name}", len(data)) for pack in packs for name, data in sorted(pack.files.items())
         ),
         runtime=runtime,
-        roots=executions.rootfs_digests(),
+        roots=rootfs_digests(executions),
         fresh=fresh,
     )
 
@@ -164,7 +164,7 @@ def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
                 raise ReleaseError(
                     f"there are two image packs named {pack.name}", hint="pass one of them with --images"
                 )
-            check_pack(pack)
+            open_files(pack).check_images()
             _check_interface(request.root, pack)
             found[pack.name] = pack
     return tuple(found[name] for name in sorted(found))

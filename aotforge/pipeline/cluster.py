@@ -8,27 +8,21 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from aotforge.base.object_cache import DamagedObjectError
-from aotforge.compile.pool import Attempt
-from aotforge.compile.scheduler import POLL_SECONDS, CompileSettings, Outcome, longest_first
+from aotforge.compile.scheduler import BatchScheduler, CompileSettings
 from aotforge.errors import ClusterError, ToolchainError, listed
-from aotforge.pipeline.cluster_worker import PREFIX, Instructions, compile_job, resource_name, verify_image
+from aotforge.pipeline.cluster_worker import PREFIX, compile_job, resource_name, verify_image
 from aotforge.pipeline.requests import CachedRequest
-from aotforge.plan.model import CompileJob, JobKey, Plan
+from aotforge.plan.model import CompileJob
 from aotforge.toolchain.triton import Toolchain
 
 if TYPE_CHECKING:
-    from aotforge.base.architectures import Architectures
-    from aotforge.compile.image_set import ImageSet
-    from aotforge.pipeline.display import BuildObserver
-    from aotforge.verify.report import VerifyReport  # numpy: 80 ms of a no-op build
-    from aotforge.verify.verdict import ImageTask, VerifyEvent
+    from aotforge.verify.verdict import ImageTask, Verdict  # numpy: 80 ms of a no-op build
 
 RETRIES = 3
 """Times that Dask repeats a job that a worker could not try."""
@@ -161,59 +155,20 @@ class Cluster:
         """For `compile_plan`."""
         return ClusterScheduler(jobs=jobs, settings=settings, cluster=self)
 
-    def verify(
-        self,
-        plan: Plan,
-        images: ImageSet,
-        architectures: Architectures,
-        observer: BuildObserver,
-        *,
-        device: bool,
-    ) -> VerifyReport:
-        """As `verify_images`; failures are confirmed on this machine. Raises ClusterError, too."""
-        from aotforge.targets.backends import backend_of_arch  # noqa: PLC0415 - the emulator, as below
-        from aotforge.verify import verdict_store as store  # noqa: PLC0415 - as below
-        from aotforge.verify.verdict import VerifyEvent  # noqa: PLC0415 - as below
+    def verify(self, toolchain: Toolchain, tasks: Sequence[ImageTask]) -> Iterator[Verdict]:
+        """Passed verdicts as they come; others are confirmed on this machine. Raises ClusterError."""
+        from aotforge.verify.verdict_store import verdict_key  # noqa: PLC0415 - as below
         from aotforge.verify.verify_plan import (  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
             TIMEOUT,
-            image_tasks,
-            verify_images,
+            instructions_by_lanes,
         )
 
-        began, cache = time.monotonic(), self.request.cache
-        tasks: dict[str, ImageTask] = {}
-        for task in image_tasks(plan, images, self.request.kernels):
-            key = store.verdict_key(task)
-            emulated = backend_of_arch(task.arch).executed_by == "virtual GPU"
-            if emulated and store.load_verdict(cache, key, task) is None:
-                tasks[key] = task
-        instructions = _instructions(tasks.values())
-        jobs = {key: (_short(task), instructions, TIMEOUT) for key, task in tasks.items()}
-        executed: set[JobKey] = set()
-        for key, verdict in self.map(verify_image, jobs, plan.toolchain):
-            task = tasks[key]
-            if verdict.outcome == "passed" and verdict.digest == task.digest:
-                store.store_verdict(cache, key, verdict)
-                executed.add(task.key)
-                observer.verdict(VerifyEvent(verdict=verdict, done=len(executed), total=len(tasks)))
-
-        def on_event(event: VerifyEvent) -> None:
-            if event.verdict.key not in executed:
-                observer.verdict(event)
-
-        report = verify_images(
-            plan,
-            images,
-            kernels_root=self.request.kernels,
-            cache=cache,
-            architectures=architectures,
-            jobs=self.request.jobs,
-            on_event=on_event,
-            on_stage=observer.stage,
-            device=device,
-        )
-        verdicts = (replace(one, cached=one.cached and one.key not in executed) for one in report.verdicts)
-        return replace(report, verdicts=tuple(verdicts), seconds=time.monotonic() - began)
+        by_key = {verdict_key(task): task for task in tasks}
+        names = tuple((lanes, tuple(names)) for lanes, names in instructions_by_lanes(tasks).items())
+        jobs = {key: (_short(task), names, TIMEOUT) for key, task in by_key.items()}
+        for key, verdict in self.map(verify_image, jobs, toolchain):
+            if verdict.outcome == "passed" and verdict.digest == by_key[key].digest:
+                yield verdict
 
 
 def _difference(resource: str, resources: Mapping[str, float]) -> str:
@@ -234,55 +189,15 @@ def _short(task: ImageTask) -> ImageTask:
     )
 
 
-def _instructions(tasks: Any) -> Instructions:
-    """Instructions of all images by lanes of a wave."""
-    from vgpu.emulator.listing import instruction_names  # noqa: PLC0415 - the emulator
-    from vgpu.emulator.targets import emulated_target  # noqa: PLC0415 - the emulator
+@dataclass
+class ClusterScheduler(BatchScheduler):
+    """On a cluster. Raises ClusterError, too."""
 
-    texts: dict[int, list[str]] = {}
-    for task in tasks:
-        texts.setdefault(emulated_target(task.arch).lanes, []).append(task.asm)
-    return tuple((lanes, tuple(sorted(instruction_names(one)))) for lanes, one in sorted(texts.items()))
+    cluster: Cluster = field(kw_only=True)
 
-
-@dataclass(kw_only=True)
-class ClusterScheduler:
-    """Compiles `jobs` on a cluster; the counterpart of `compile.scheduler.Scheduler`."""
-
-    jobs: list[CompileJob]
-    settings: CompileSettings
-    cluster: Cluster
-    failures: list[Outcome] = field(default_factory=list)
-
-    def run(self) -> None:
-        """Works until every job is done or failed, by other builds too. Raises CacheError, ClusterError."""
-        waiting = longest_first(self.jobs)
-        while waiting:
-            states = [(job, self.settings.claim(job)) for job in waiting]
-            waiting = [job for job, state in states if state == "locked"]
-            claimed = {job.key: job for job, state in states if state == "claimed"}
-            if not claimed and waiting:
-                time.sleep(POLL_SECONDS)
-            arguments = {key: (job, self.settings.limits) for key, job in claimed.items()}
-            try:
-                for key, attempt in self.cluster.map(compile_job, arguments, self.jobs[0].toolchain):
-                    self._finish(claimed[key], attempt)
-                    del claimed[key]
-            finally:
-                for key in claimed:
-                    self.settings.store.release(key)
-
-    def _finish(self, job: CompileJob, attempt: Attempt) -> None:
-        reason = attempt.failure
-        if not reason:
-            try:
-                self.settings.finish(
-                    job, attempt.data, seconds=attempt.seconds, peak_bytes=attempt.peak_bytes
-                )
-            except DamagedObjectError as error:
-                reason = f"the worker's result is damaged: {error}"
-            else:
-                return
-        self.settings.store.release(job.key)
-        self.failures.append(Outcome(kind="failed", job=job, detail=reason, output=attempt.output))
-        self.settings.report(self.failures[-1])
+    def _compile(self) -> None:
+        arguments = {key: (job, self.settings.limits) for key, job in self._claimed.items()}
+        for key, attempt in self.cluster.map(compile_job, arguments, self.jobs[0].toolchain):
+            job = self._claimed.pop(key)
+            if reason := self.settings.finish(job, attempt):
+                self._fail(job, reason, attempt.output)

@@ -25,15 +25,8 @@ class BuildDisplay(ExitStack):
 
     def __init__(self, *, quiet: bool, events: bool = False) -> None:
         super().__init__()
-        self._line = self.enter_context(progress(quiet=quiet, events=events))
-
-    def stage(self, text: str) -> None:
-        """A stage begins; people see it on a terminal only."""
-        self._line.stage(text)
-
-    def note(self, text: str) -> None:
-        """A fact that must stay visible, one line."""
-        self._line.note(text)
+        self._line = line = self.enter_context(progress(quiet=quiet, events=events))
+        self.stage, self.note = line.stage, line.note
 
     def event(self, event: CompileEvent) -> None:
         """A compile job changed its state; success only moves the bar."""

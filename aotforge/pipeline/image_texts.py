@@ -7,15 +7,14 @@ metadata) decides on a GPU, too. Workers (`python -m aotforge.pipeline.image_tex
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 
-from aotforge.base.workers import READY, WorkerEnded, WorkerPool, WorkerProcess, open_connection
+from aotforge.base.workers import WorkerEnded, WorkerPool, WorkerProcess, open_connection
 from aotforge.errors import AotforgeError, DecodeError, ReleaseError, ToolchainError
 from aotforge.targets.backends import backend_of_arch
-from aotforge.verify.pool import reader_environment
+from aotforge.verify.pool import each, reader_environment, serve
 from aotforge.verify.verdict import ImageTask
 from vgpu.emulator.assembly import assemble, link
 
@@ -28,14 +27,9 @@ def check_texts(tasks: Sequence[ImageTask], *, jobs: int | None = None) -> None:
     emulated = [task for task in tasks if backend_of_arch(task.arch).executed_by == "virtual GPU"]
     if not emulated:
         return
-    threads = ThreadPoolExecutor(min(jobs or len(os.sched_getaffinity(0)), len(emulated)))
     pool = WorkerPool(lambda: WorkerProcess(__name__, environment=reader_environment()), seconds=_SECONDS)
-    try:
-        for future in as_completed([threads.submit(_check, pool, task) for task in emulated]):
-            future.result()
-    finally:  # Ctrl-C, or an image that is not its text's: the others do not continue
-        pool.close()
-        threads.shutdown(cancel_futures=True)
+    for _ in each(pool, partial(_check, pool), emulated, jobs):
+        pass
 
 
 def _check(pool: WorkerPool, task: ImageTask) -> None:
@@ -55,24 +49,16 @@ def _check(pool: WorkerPool, task: ImageTask) -> None:
         )
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Assemble texts until the connection closes; answers are the image's SHA-256, or the error."""
-    connection, _ = open_connection(arguments)
-    connection.send(READY)
-    while True:
-        try:
-            arch, text = connection.recv()
-        except EOFError:
-            return
-        answer: str | AotforgeError
-        try:
-            answer = hashlib.sha256(link(assemble(text, arch))).hexdigest()
-        except AotforgeError as error:
-            answer = error
-        except Exception as error:  # noqa: BLE001 - the linker's
-            answer = DecodeError(f"{type(error).__name__}: {error}")
-        connection.send(answer)
+def _assembled(task: tuple[str, str]) -> str:
+    """SHA-256 of the image that a text gives on an arch. Raises DecodeError, ToolchainError."""
+    arch, text = task
+    try:
+        return hashlib.sha256(link(assemble(text, arch))).hexdigest()
+    except AotforgeError:
+        raise
+    except Exception as error:  # the linker's
+        raise DecodeError(f"{type(error).__name__}: {error}") from error
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(open_connection(sys.argv[1:])[0], _assembled)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,8 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.requests import CachedRequest, ImagesRequest, PacksRequest
-from aotforge.pipeline.shared_cache import SharedVerdicts, cluster_of, shared_objects
+from aotforge.pipeline.requests import CachedRequest, ImagesRequest, PartRequest
+from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
@@ -141,37 +142,30 @@ class ImageBuilder:
         from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - the emulator: 60 ms
 
         self.observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
-        verdicts = self._verdicts(plan, images) if self.shared is not NOT_SHARED else None
-        if verdicts:
-            verdicts.fetch()
-        architectures = self.request.checkout.architectures
-        if self.cluster:
-            report = self.cluster.verify(plan, images, architectures, self.observer, device=self.device)
-        else:
-            report = verify_images(
-                plan,
-                images,
-                kernels_root=self.request.kernels,
-                cache=self.request.cache,
-                architectures=architectures,
-                jobs=self.request.jobs,
-                on_event=self.observer.verdict,
-                on_stage=self.observer.stage,
-                device=self.device,
-            )
-        if verdicts:
-            verdicts.offer()
-        return report
+        return verify_images(
+            plan,
+            images,
+            kernels_root=self.request.kernels,
+            cache=self.request.cache,
+            shared=self.shared,
+            architectures=self.request.checkout.architectures,
+            jobs=self.request.jobs,
+            on_event=self.observer.verdict,
+            on_stage=self.observer.stage,
+            device=self.device,
+            elsewhere=partial(self.cluster.verify, plan.toolchain) if self.cluster else None,
+        )
 
     def offer(self, plan: Plan) -> None:
         """Offers images and verdicts of a release that exists to the shared places, if the cache has all."""
         wanted = any(self.shared.wants(KIND, job.key) for job in plan.jobs)
         if wanted and all(self.cache.has(job.key) for job in plan.jobs):
-            self._verdicts(plan, self.compile(plan)).offer()
+            from aotforge.verify.verdict_store import VerdictStore  # noqa: PLC0415 - numpy: 80 ms
+            from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms
 
-    def _verdicts(self, plan: Plan, images: ImageSet) -> SharedVerdicts:
-        request = self.request
-        return SharedVerdicts(plan, images, kernels=request.kernels, cache=request.cache, shared=self.shared)
+            verdicts = VerdictStore(self.request.cache, self.shared)
+            for task in image_tasks(plan, self.compile(plan), self.request.kernels):
+                verdicts.load(task)
 
     def build(self, plan: Plan, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
         """Images and their passed verdicts, none without `verify` or an executor. Raises VerifyError."""
@@ -232,41 +226,28 @@ def pack_images(
     return PackInput(pack=pack, assembly={image.digest: image.asm for image in loaded}, records=records)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PacksReport:
-    """The plans whose packs the output has; `changed` is False when it had exactly these before."""
-
-    plans: tuple[Plan, ...]
-    output: Path
-    changed: bool
-
-    def lines(self) -> list[str]:
-        """Lines of text."""
-        count = sum(len(plan.jobs) for plan in self.plans)
-        state = "are in" if self.changed else "were in already:"
-        return [f"{count} images of {', '.join(plan.pack for plan in self.plans)} {state} {self.output}"]
-
-
-def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksReport:
-    """The packs of a build's image tarballs, byte for byte, put in place when all are complete."""
+def build_packs(request: PartRequest, output: Path, *, observer: BuildObserver) -> str:
+    """Puts the packs of a build's image tarballs at `output`/<pack> when all are complete; a line on them."""
     plans = make_plans(request)
     check_interfaces(request.root, plans)
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     limits = WorkerLimits(job_seconds=request.minutes * 60 or math.inf)
-    with output_lock(request.output), shared_objects(request, observer.note) as shared:
+    with output_lock(output), shared_objects(request, observer.note) as shared:
         files: dict[str, bytes] = {}
         with open_builder(request, shared, observer, limits=limits) as builder:
             for plan in plans:
                 images, verdicts = builder.build(plan, verify=request.verify)
                 pack = pack_images(plan, images, manifest, verdicts).pack
                 files |= {f"{pack.name}/{name}": data for name, data in pack.files.items()}
-        changed = _files(request.output) != files
+        changed = _files(output) != files
         if changed:
-            with staged_folder(request.output, known=f"*/{SIGNATURE_FILE}") as staged:
+            with staged_folder(output, known=f"*/{SIGNATURE_FILE}") as staged:
                 for name, data in files.items():
                     (staged / name).parent.mkdir(exist_ok=True)
                     (staged / name).write_bytes(data)
-    return PacksReport(plans=plans, output=request.output, changed=changed)
+    count = sum(len(plan.jobs) for plan in plans)
+    state = "are in" if changed else "were in already:"
+    return f"{count} images of {', '.join(plan.pack for plan in plans)} {state} {output}"
 
 
 def _files(output: Path) -> dict[str, bytes] | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aotforge.base.progress import Observer
 from aotforge.errors import ReleaseError
@@ -15,8 +15,8 @@ from aotforge.library.sources import load_runtime_manifest
 from aotforge.pipeline.build_release import BuildReport, build, file_fields
 from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.requests import ReleaseRequest
-from aotforge.release.finalize import FinalizedRelease, finalize_release
+from aotforge.pipeline.requests import BuildRequest, ReleaseRequest, ToolsRequest, WindowsRequest
+from aotforge.release.finalize import finalize_release
 from aotforge.release.model import BuildTools, Origin, load_release_manifest, member_time
 from aotforge.release.record import check_record, make_record, save_record, source_commit
 from aotforge.release.release import Release
@@ -33,7 +33,7 @@ class ReleaseReport:
 
     build: BuildReport
     windows: WindowsReport | None
-    finished: FinalizedRelease
+    finished: Release
     origin: Origin
     checks: CheckReport
     record: Path | None
@@ -83,10 +83,18 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     manifest = load_release_manifest(root / "manifests" / "release.yaml", request.version)
     commit = source_commit(root, development=request.development)
     archs = request.archs or request.checkout.architectures.emulated
-    built = build(request.build(archs), observer=observer)
-    if built.release.development and not request.development:
-        raise _development(built)
-    windows = build_windows(request.windows_library(), observer=observer) if request.windows else None
+    same: dict[str, Any] = {field.name: getattr(request, field.name) for field in fields(ToolsRequest)}
+    same["version"] = request.version
+    built = build(BuildRequest(archs=archs, profile=request.profile, **same), observer=observer)
+    if built.release.contents.development and not request.development:
+        reasons = "\n".join(f"  {reason}" for reason in built.release.contents.development)
+        raise ReleaseError(
+            f"{built.release.name} is a development build:\n{reasons}",
+            cause="a release must have what its file names promise",
+            hint="--executor docker (or podman, bubblewrap) builds the library for the promised platform, "
+            "a complete profile all images",
+        )
+    windows = build_windows(WindowsRequest(**same), observer=observer) if request.windows else None
     extra = [windows.file] if windows else []
     roots = sorted({*built.roots, *(windows.roots if windows else ())})
     zstd = load_runtime_manifest(root / "manifests").zstd
@@ -110,15 +118,24 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     if not request.development:  # before anything is written: a recorded release is never replaced by another
         folder = built.release.folder
         tars = read_sums(folder / TAR_SUMS) | {path.name: sha256_file(path) for path in extra}
-        record = make_record(origin, contents=Release.open(folder).contents, tars=tars)
+        record = make_record(origin, contents=built.release.contents, tars=tars)
         record = check_record(root / "releases", record)
         origin = replace(origin, commit=record.commit)
     observer.stage("attestations and signature")
     checks: list[CheckReport] = []
     with tempfile.TemporaryDirectory(prefix="aotforge-wheels-") as scratch:
-        wheels = []
+        wheels: list[Path] = []
         if request.wheels:
-            wheels = _make_wheels(request, built, windows, origin, Path(scratch))
+            packs = {plan.pack: plan.archs for plan in built.plans}
+            wheels = make_wheels(
+                built.release.folder,
+                manifest,
+                origin,
+                packs,
+                Path(scratch),
+                windows=windows.file if windows else None,
+            )
+            wheels += [build_package(root, Path(scratch))]
         finished = finalize_release(
             built.release.folder,
             extra=[*extra, *wheels],
@@ -132,30 +149,6 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     saved = save_record(root / "releases", record) if record else None
     return ReleaseReport(
         build=built, windows=windows, finished=finished, origin=origin, checks=checks[0], record=saved
-    )
-
-
-def _make_wheels(
-    request: ReleaseRequest,
-    built: BuildReport,
-    windows: WindowsReport | None,
-    origin: Origin,
-    folder: Path,
-) -> list[Path]:
-    manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
-    packs = {plan.pack: plan.archs for plan in built.plans}
-    archive = windows.file if windows else None
-    wheels = make_wheels(built.release.folder, manifest, origin, packs, folder, windows=archive)
-    return [*wheels, build_package(request.root, folder)]
-
-
-def _development(built: BuildReport) -> ReleaseError:
-    reasons = "\n".join(f"  {reason}" for reason in built.release.development)
-    return ReleaseError(
-        f"{built.release.name} is a development build:\n{reasons}",
-        cause="a release must have what its file names promise",
-        hint="--executor docker (or podman, bubblewrap) builds the library for the promised platform, "
-        "a complete profile all images",
     )
 
 

@@ -33,27 +33,16 @@ SECONDS_PER_UNIT = 3.2e-5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """Part `number` (from 1) of `count`."""
-
-    number: int
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class PartReport(ImageCounts):
     """A compiled part. `images` are its jobs."""
 
-    part: Part
+    part: str
     images: int
     packs: tuple[str, ...]
 
     def fields(self) -> dict[str, object]:
         """JSON values."""
-        return {**vars(self), "part": str(self.part)}
+        return dict(vars(self))
 
     def lines(self) -> list[str]:
         """Lines of text."""
@@ -63,16 +52,14 @@ class PartReport(ImageCounts):
         ]
 
 
-def parse_part(text: str) -> Part:
-    """`2/5`. Raises UnsupportedError."""
-    match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text, re.ASCII)
-    part = Part(number=int(match[1]), count=int(match[2])) if match else None
-    if part is None or not 1 <= part.number <= part.count <= MOST:
-        raise UnsupportedError(
-            f"{text!r} is not a valid part",
-            hint=f"--part NUMBER/COUNT, from 1 to at most {MOST}: --part 2/5",
-        )
-    return part
+def parse_part(text: str) -> tuple[int, int]:
+    """Number (from 1) and count of `2/5`. Raises UnsupportedError."""
+    if match := re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text, re.ASCII):
+        number, count = int(match[1]), int(match[2])
+        if 1 <= number <= count <= MOST:
+            return number, count
+    hint = f"--part NUMBER/COUNT, from 1 to at most {MOST}: --part 2/5"
+    raise UnsupportedError(f"{text!r} is not a valid part", hint=hint)
 
 
 def weight(job: CompileJob) -> float:
@@ -97,22 +84,22 @@ def split(jobs: Sequence[CompileJob], count: int) -> tuple[tuple[CompileJob, ...
 
 def compile_part(request: PartRequest, *, observer: BuildObserver) -> PartReport:
     """Compiles and verifies the request's part of every pack into the cache folder and the shared cache."""
-    part = parse_part(request.part)
+    number, count = parse_part(request.part)
     executions, plans = resolve_targets(request, (KERNELS,), observer=observer)
     check_interfaces(request.root, plans)
     if request.verify:
         require_executors(plans, request.cache)
     counter = EventCounter(observer)
-    parts = [replace(plan, jobs=split(plan.jobs, part.count)[part.number - 1]) for plan in plans]
+    parts = [replace(plan, jobs=split(plan.jobs, count)[number - 1]) for plan in plans]
     with (
         shared_objects(request, observer.note) as shared,
-        open_builder(request, shared, counter, execution=executions.kernels) as builder,
+        open_builder(request, shared, counter, execution=executions[KERNELS]) as builder,
     ):
         for plan in parts:
             if plan.jobs:
                 builder.build(plan, verify=request.verify)
     return PartReport(
-        part=part,
+        part=f"{number}/{count}",
         images=sum(len(plan.jobs) for plan in parts),
         packs=tuple(plan.pack for plan in plans),
         **counter.counts(),

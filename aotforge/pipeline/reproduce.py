@@ -52,7 +52,14 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
     """Builds the release again and compares. Raises ReproduceError for a difference, with an explanation."""
     record = load_record(request.root / "releases", request.release)
     if request.work:
-        _make_empty(request.work)
+        with output_errors(request.work):
+            make_folders(request.work)
+            if any(request.work.iterdir()):
+                raise OutputError(
+                    f"{request.work} is not empty",
+                    cause="files of an earlier build would be compared instead of new ones",
+                    hint="./dev release.reproduce with a new folder as --work, or empty this one",
+                )
     with tempfile.TemporaryDirectory(prefix="aotforge-reproduce-", dir=request.work) as scratch:
         work = request.work or Path(scratch)
         checkout = Path(scratch) / "checkout"
@@ -82,18 +89,6 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
         archives=tuple(record.tars),
         published=str(request.published) if request.published else None,
     )
-
-
-def _make_empty(folder: Path) -> None:
-    """Makes a folder, which must be empty: an older build would be taken as this one. Raises OutputError."""
-    with output_errors(folder):
-        make_folders(folder)
-        if any(folder.iterdir()):
-            raise OutputError(
-                f"{folder} is not empty",
-                cause="files of an earlier build would be compared instead of new ones",
-                hint="./dev release.reproduce with a new folder as --work, or empty this one",
-            )
 
 
 def _clone(root: Path, commit: str, target: Path) -> None:

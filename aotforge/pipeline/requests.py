@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 if TYPE_CHECKING:
     from aotforge.plan.checkout import Checkout
@@ -28,7 +28,7 @@ Version = Annotated[
 _OUTPUT = "folder that gets <release>/ (default: releases/dist{})"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request:
     """Every request: the checkout `root`, the cache, and the caller's `environment`."""
 
@@ -52,7 +52,7 @@ class Request:
         return self.checkout.kernels
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ImagesRequest(Request):
     """Images of a profile for `archs`, which may need several image packs."""
 
@@ -62,7 +62,7 @@ class ImagesRequest(Request):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CachedRequest(ImagesRequest):
     """Images that shared caches may have (docs/scale.md) and a cluster may make; none by default."""
 
@@ -87,24 +87,26 @@ class CachedRequest(ImagesRequest):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ToolsRequest(Request):
     """Compilers in an executor."""
 
     executor: Executor = "local"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PartRequest(CachedRequest, ToolsRequest):
-    """A part of a build's images, compiled and verified into the caches."""
+    """A part of a build's images, compiled and verified into the caches, or packs for the source route."""
 
     part: Annotated[str, "which part: NUMBER/COUNT, e.g. 2/5"] = "1/1"
     cache_to: Annotated[str | None, CACHE_TO] = None
     only: Annotated[tuple[str, ...], ONLY] = ()
     verify: Annotated[bool, "execute every image on the virtual GPU"] = True
+    job: Annotated[str | None, "instead one job without the cache, by label or key (./dev plan)"] = None
+    minutes: Annotated[float, "with --output: minutes that one kernel may take; 0: no limit"] = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BuildRequest(CachedRequest, ToolsRequest):
     """A release for Linux."""
 
@@ -121,7 +123,7 @@ class BuildRequest(CachedRequest, ToolsRequest):
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WindowsRequest(ToolsRequest):
     """The library for Windows as a zip file and a wheel, with images that were built on Linux."""
 
@@ -132,17 +134,7 @@ class WindowsRequest(ToolsRequest):
     ] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class PacksRequest(CachedRequest):
-    """Unpacked image packs for the source route: `output`/<pack> per pack, and nothing else in `output`."""
-
-    archs: Archs = field()
-    output: Annotated[Path, "folder that gets <pack>/ for every pack; everything else in it is removed"]
-    minutes: Annotated[float, "minutes that the compilation of one kernel may take; 0: no limit"] = 10.0
-    verify: Annotated[bool, "execute every image on the virtual GPU before it is packed"] = True
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VerifyRequest(CachedRequest):
     """Images of `archs` and `profile`, or those of the folder `release`, from which `archs` selects."""
 
@@ -155,7 +147,7 @@ class VerifyRequest(CachedRequest):
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReleaseRequest(ImagesRequest):
     """A release to build, check, sign and record. Without `archs`: all that a complete profile may have."""
 
@@ -180,19 +172,8 @@ class ReleaseRequest(ImagesRequest):
     dry_run: Annotated[bool, "with --to: list what would be sent"] = False
     output: Annotated[Path | None, _OUTPUT.format("/finished")] = None
 
-    def build(self, archs: tuple[str, ...]) -> BuildRequest:
-        """The build of the Linux release for `archs`."""
-        return BuildRequest(archs=archs, profile=self.profile, version=self.version, **self._tools())
 
-    def windows_library(self) -> WindowsRequest:
-        """The build of the library for Windows."""
-        return WindowsRequest(version=self.version, **self._tools())
-
-    def _tools(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("root", "cache", "jobs", "executor", "environment")}
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReproduceRequest:
     """A recorded release to build again. `root` is a checkout whose history has the record and its commit."""
 
@@ -208,7 +189,7 @@ class ReproduceRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CiRequest(ImagesRequest):
     """Jobs of continuous integration that compile parts of a build."""
 

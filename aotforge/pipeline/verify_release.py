@@ -1,8 +1,9 @@
 """Verification of a profile's images, or of a release folder: its bytes, dispatch data and texts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.pack.reader import open_files
@@ -14,9 +15,8 @@ from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.selection import Only
 from aotforge.release.release import Release
-from aotforge.release.release_tasks import check_dispatch, check_listed, operator_kernels, release_tasks
+from aotforge.release.release_tasks import check_dispatch, operator_kernels, release_tasks
 from aotforge.verify.report import VerifyReport, joined_report
-from aotforge.verify.verdict import OnEvent
 from aotforge.verify.verify_plan import verify_tasks
 
 
@@ -58,18 +58,15 @@ def verify_release(
     folder: Path,
     *,
     checkout: Checkout,
-    cache: Path,
     archs: Iterable[str] = (),
     only: Only | None = None,
-    jobs: int | None = None,
-    on_event: OnEvent | None = None,
-    on_stage: Callable[[str], None] | None = None,
-    device: bool = False,
+    **options: Any,
 ) -> VerifyReport:
     """Verdicts on every image of the release in `folder`, once each; with `archs` and `only`, on theirs.
 
     Raises ReleaseError for an archive that is missing, altered or damaged and for an arch that no pack has,
-    PackError, RulesError for a kernel family that the checkout lacks, and what `verify_tasks` raises.
+    PackError, RulesError for a kernel family that the checkout lacks, and what `verify_tasks` raises, whose
+    `options` these are.
     """
     wanted = frozenset(archs)
     packs = [(released, open_files(released.pack)) for released in Release.open(folder).packs()]
@@ -83,26 +80,14 @@ def verify_release(
     for released, opened in packs:
         chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
         if chosen:
-            check_listed(released, opened)
             name, profile = released.pack.name, opened.signature.profile
-            if on_stage:
+            if on_stage := options.get("on_stage"):
                 on_stage(f"comparing images of {name} with their assembly texts")
             tasks = release_tasks(released, opened, chosen, checkout, selected)
             check_dispatch(opened, checkout)
             check_no_host_calls(tasks)
-            check_texts(tasks, jobs=jobs)
+            check_texts(tasks, jobs=options.get("jobs"))
             reports.append(
-                verify_tasks(
-                    tasks,
-                    name,
-                    chosen,
-                    profile,
-                    kernels_root=checkout.kernels,
-                    cache=cache,
-                    jobs=jobs,
-                    on_event=on_event,
-                    on_stage=on_stage,
-                    device=device,
-                )
+                verify_tasks(tasks, name, chosen, profile, kernels_root=checkout.kernels, **options)
             )
     return joined_report(reports)

@@ -7,7 +7,6 @@ from aotforge.errors import suggest
 from aotforge.plan.conditions import INTEGERS, check_condition
 from aotforge.plan.context import KernelContext, RulesLocation
 from aotforge.rules import Family, Functional, Kernel, Operator, Scalar, Setting, Target, ValueType
-from aotforge.targets.backend import Backend
 from aotforge.targets.backends import backend_of
 
 ELEMENT_TYPES = frozenset(
@@ -171,20 +170,7 @@ def check_setting(context: KernelContext, setting: object, target: Target) -> No
         or min(setting.waves_per_eu, setting.matrix_instr_nonkdim) < 0
     ):
         raise location.error(f"setting {setting} is out of range")
-    _check_setting_fields(setting, backend, target, location)
-    for name, value in setting.options.items():
-        cause, hint = backend.options.refusal(name, value)
-        if cause:
-            raise location.error(f"option {name} = {value!r}", cause=cause, hint=hint)
-    for condition in setting.when:
-        check_condition(condition, context.types, location)
-
-
-def _check_setting_fields(
-    setting: Setting, backend: Backend, target: Target, location: RulesLocation
-) -> None:
-    """Raises RulesError for an option of another vendor, which would be without effect."""
-    for name in sorted(_OPTION_FIELDS - set(backend.options.fields)):
+    for name in sorted(_OPTION_FIELDS - set(backend.options.fields)):  # they would be without effect
         value = getattr(setting, name)
         if value != Setting.__dataclass_fields__[name].default:
             raise location.error(
@@ -192,6 +178,12 @@ def _check_setting_fields(
                 cause=f"Triton's {backend.options.maker} back end has no such option",
                 hint="give this vendor's archs settings of their own",
             )
+    for name, value in setting.options.items():
+        cause, hint = backend.options.refusal(name, value)
+        if cause:
+            raise location.error(f"option {name} = {value!r}", cause=cause, hint=hint)
+    for condition in setting.when:
+        check_condition(condition, context.types, location)
 
 
 def all_constants(context: KernelContext, functional: Functional, setting: Setting) -> dict[str, Scalar]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.errors import RulesError
+from aotforge.errors import AotforgeError, RulesError
 from aotforge.rules import Family
 
 _BLOCKED = ("triton", "torch")
@@ -63,35 +63,37 @@ def _load(package: str, file: Path) -> LoadedFamily:
     folder = file.parent.name
     if not folder.isidentifier():
         raise RulesError(f"{file}: the folder's name is not a Python identifier", hint="rename the folder")
-    try:
+    hint = "rules may import aotforge.rules, the standard library and siblings that do the same"
+    with family_errors(file.parent.parent, file, hint):
         module = importlib.import_module(f"{package}.{folder}.rules")
-    except RulesError:
-        raise
-    except Exception as error:  # rules may raise anything
-        where, line = _location(error, file)
-        name = error.name if isinstance(error, ImportError) else None
-        blocked = name in _BLOCKED
-        kind = "ImportError" if isinstance(error, ImportError) else type(error).__name__
-        message = f"rules must not import {name}" if blocked else getattr(error, "msg", None) or error
-        raise RulesError(
-            f"{where}:{line}: {kind}: {message}",
-            cause="rules are data about kernels" if blocked else "the rules do not run",
-            hint="rules may import aotforge.rules, the standard library and siblings that do the same",
-        ) from error
     family = getattr(module, "FAMILY", None)
     if not isinstance(family, Family):
         raise RulesError(f"{file}: FAMILY is missing", hint="assign a rules.Family to FAMILY")
     return LoadedFamily(family=family, folder=folder)
 
 
-def _location(error: BaseException, file: Path) -> tuple[str, int]:
-    """File and line of the innermost frame below the kernels root."""
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return error.filename, error.lineno
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if Path(frame.filename).is_relative_to(file.parent.parent) and frame.lineno:
-            return frame.filename, frame.lineno
-    return str(file), 1
+@contextmanager
+def family_errors(folder: Path, file: Path, hint: str) -> Iterator[None]:
+    """An exception of a family's code in `file` as RulesError with its innermost line in `folder`."""
+    try:
+        yield
+    except AotforgeError:
+        raise
+    except Exception as error:  # a family's code may raise anything
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)
+        ]
+        where, line = (
+            (f"{frames[-1].filename}:{frames[-1].lineno}", frames[-1].line) if frames else (file, "")
+        )
+        if isinstance(error, SyntaxError) and error.filename:
+            where = f"{error.filename}:{error.lineno}"
+        kind, message = type(error).__name__, getattr(error, "msg", None) or error
+        if isinstance(error, ImportError):
+            kind = "ImportError"
+            message = f"{file.name} must not import {error.name}" if error.name in _BLOCKED else message
+        cause = f"{file.name} does not run" + (f": {line}" if line else "")
+        raise RulesError(f"{where}: {kind}: {message}", cause=cause, hint=hint) from error
 
 
 @contextmanager

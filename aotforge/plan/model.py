@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -52,6 +54,11 @@ class Predicate:
     kind: Literal["multiple", "range"]
     low: int
     high: int = 0
+
+    def holds(self, value: Callable[[str], float]) -> bool:
+        """Whether it holds of a call with these operator values."""
+        product = math.prod(int(value(name)) for name in self.values)
+        return product % self.low == 0 if self.kind == "multiple" else self.low <= product <= self.high
 
 
 @dataclass(frozen=True, kw_only=True)

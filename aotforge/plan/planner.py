@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from aotforge.base.architectures import Architectures, Profile, Profiles, check_archs
+from aotforge.base.architectures import Architectures, Profile, Profiles, parse_archs
 from aotforge.base.hazards import Hazards
 from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.checkout import Checkout
@@ -180,7 +180,7 @@ def _check_served_steps(
 def select_archs(architectures: Architectures, archs: Sequence[str]) -> tuple[str, tuple[Target, ...]]:
     """Pack and targets, sorted. Raises UnknownNameError, UnsupportedError for archs of different packs."""
     known = architectures.architectures
-    check_archs(archs, architectures)
+    archs = [one.arch for one in parse_archs(",".join(archs), architectures)] if archs else ()
     packs = sorted({known[arch].pack for arch in archs})
     if len(packs) != 1:
         raise UnsupportedError(

@@ -1,10 +1,10 @@
 """Selection of kernels by `--only`, and of functionals by the values that a profile keeps."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.base.architectures import Profiles
-from aotforge.base.manifest_reader import line_of
+from aotforge.base.manifest_reader import read_yaml
 from aotforge.errors import ManifestError, UnknownNameError, suggest
 from aotforge.plan.families import LoadedFamily
 from aotforge.rules import Scalar
@@ -63,24 +63,33 @@ class Only:
 
 def check_profiles(profiles: Profiles, families: Sequence[LoadedFamily], file: Path) -> None:
     """Raises ManifestError for entries that look misspelt: near a known name, or offered by no kernel."""
+    for keys, fault, hint in _faults(profiles, families):
+        raise ManifestError(f"{file}:{read_yaml(file).line(keys)}: {'.'.join(keys)}: {fault}", hint=hint)
+
+
+def _faults(
+    profiles: Profiles, families: Sequence[LoadedFamily]
+) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Keys of entries, what is wrong with each, and the next step."""
     for name, profile in profiles.profiles.items():
         for entry, values in profile.keep.items():
             keys = ("profiles", name, "keep", entry)
-            where = f"{file}:{line_of(file, keys)}: {'.'.join(keys)}"
             family, dot, choice = entry.rpartition(".")
             names = [loaded.family.name for loaded in families]
             if dot and family not in names:
                 if (hint := suggest(family, names)).startswith("perhaps"):
-                    raise ManifestError(f"{where}: unknown family {family}", hint=hint)
+                    yield keys, f"unknown family {family}", hint
                 continue  # a checkout without that family
             offered = _options(loaded for loaded in families if not dot or loaded.family.name == family)
-            hint = suggest(choice, offered)
-            if choice not in offered and (dot or hint.startswith("perhaps")):
-                raise ManifestError(f"{where}: unknown choice", hint=hint)
-            for value in values if choice in offered else ():
+            if choice not in offered:
+                hint = suggest(choice, offered)
+                if dot or hint.startswith("perhaps"):
+                    yield keys, "unknown choice", hint
+                continue
+            for value in values:
                 if not any(same(value, option) for option in offered[choice]):
                     shown = ", ".join(sorted({repr(option) for option in offered[choice]}))
-                    raise ManifestError(f"{where}: no kernel offers {value!r}", hint=f"offered: {shown}")
+                    yield keys, f"no kernel offers {value!r}", f"offered: {shown}"
 
 
 def _options(families: Iterable[LoadedFamily]) -> dict[str, list[Scalar]]:

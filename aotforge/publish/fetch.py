@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aotforge.base.files import make_folders, output_errors
 from aotforge.errors import TrustError
+from aotforge.formats.archive import sha256_file
 from aotforge.publish.index import IndexedFile
 from aotforge.publish.stores.reading import read_file
 from aotforge.publish.stores.store import OnBytes, Reader
@@ -26,7 +27,7 @@ def fetch_file(
         make_folders(folder)
         with partial.open("a+b") as part:
             fcntl.flock(part, fcntl.LOCK_EX)  # of another command that downloads the same file
-            if _is_downloaded(path, file.sha256):
+            if path.is_file() and sha256_file(path) == file.sha256:
                 partial.unlink(missing_ok=True)
                 on_bytes(file.size)
                 return path
@@ -46,14 +47,6 @@ def fetch_file(
             part.flush()
             partial.rename(path)
     return path
-
-
-def _is_downloaded(path: Path, sha256: str) -> bool:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
-    except OSError:
-        return False  # the download that replaces it reports what is wrong with the folder
 
 
 def _complete(reader: Reader, name: str, file: IndexedFile, part: BufferedRandom, on_bytes: OnBytes) -> bool:

@@ -5,6 +5,7 @@ conditional replacement makes a change visible atomically, and of two concurrent
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from aotforge.errors import PublishError, TrustError
 from aotforge.publish.index import FOLDER, Index, index_targets, read_index
 from aotforge.publish.keys import KeySet, S, metadata_errors, next_root, read_root, verify
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import ErrorKind, ObjectStore, Reader, StoreError
+from aotforge.publish.stores.store import ExistsError, MissingError, ObjectStore, Reader, StoreError
 
 TIMESTAMP = f"{FOLDER}/timestamp.json"
 DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
@@ -30,11 +31,11 @@ _TRIES = 20
 
 class StoreRepository(Repository):
     """The index in a store, verified when it is opened: signatures, hashes and versions, not expiry, so that
-    an expired index can be renewed. `is_new`: the store has no index yet. Raises TrustError, StoreError."""
+    an expired index can be renewed. `missing_roots`: roots among our keys that the store lacks."""
 
     def __init__(self, store: ObjectStore, keys: KeySet, now: datetime) -> None:
         self._store, self._keys, self._now = store, keys, now.replace(microsecond=0)
-        self._roots, self._missing = _load_roots(store, keys.roots)
+        self._roots, self.missing_roots = _load_roots(store, keys.roots)
         self._metadata: dict[str, Metadata[Any]] = {Root.type: self._roots[-1]}
         self._infos: dict[str, MetaFile] = {}
         self._token: str | None = None
@@ -54,11 +55,6 @@ class StoreRepository(Repository):
         return self._token is None
 
     @property
-    def has_all_roots(self) -> bool:
-        """Whether readers can follow our newest root."""
-        return not self._missing
-
-    @property
     def index(self) -> Index:
         """The index."""
         return Index(version=0, releases=()) if self.is_new else read_index(self.targets())
@@ -66,7 +62,7 @@ class StoreRepository(Repository):
     @property
     def _signing_root(self) -> Root:
         """The newest root in the store: readers use it, and its keys signed the index."""
-        return self._roots[max(0, len(self._roots) - len(self._missing) - 1)].signed
+        return self._roots[max(0, len(self._roots) - len(self.missing_roots) - 1)].signed
 
     def check_not_revoked(self) -> None:
         """Raises TrustError for an index that a replaced key has signed: a thief may have added entries."""
@@ -81,7 +77,7 @@ class StoreRepository(Repository):
             )
 
     def write(self, index: Index) -> None:
-        """Replaces the index. Raises PublishError, StoreError: EXISTS after a concurrent change."""
+        """Replaces the index. Raises PublishError, ExistsError after a concurrent change."""
         if self.is_new:
             self._put_roots()
         with self.edit_targets() as targets:
@@ -115,10 +111,8 @@ class StoreRepository(Repository):
             name, data = f"{FOLDER}/{md.signed.version}.{role}.json", self._sign(md)
             try:
                 self._store.put_if_absent(name, data)
-            except StoreError as error:
-                if error.kind is ErrorKind.EXISTS:
-                    continue
-                raise
+            except ExistsError:
+                continue
             if read_small(self._store, name, limit=LIMIT) != data:
                 raise PublishError(
                     f"{self._store.url}/{name} was read back with other bytes than were sent",
@@ -127,7 +121,7 @@ class StoreRepository(Repository):
                 )
             self._infos[role] = MetaFile.from_data(md.signed.version, data, ["sha256"])
             return
-        raise StoreError(ErrorKind.REFUSED, f"{self._store.url}/{FOLDER} holds a thousand unused versions")
+        raise StoreError(f"{self._store.url}/{FOLDER} holds a thousand unused versions")
 
     @property
     def targets_infos(self) -> dict[str, MetaFile]:
@@ -141,7 +135,7 @@ class StoreRepository(Repository):
 
     def _sign(self, metadata: Metadata[Any]) -> bytes:
         """Signs with the keys of the newest root, and of every root that readers may still use."""
-        roots = self._roots[-1:] if self.is_new else self._roots[-1 - len(self._missing) :]
+        roots = self._roots[-1:] if self.is_new else self._roots[-1 - len(self.missing_roots) :]
         role = metadata.signed.type
         signers = {s.public_key.keyid: s for root in roots for s in self._keys.allowed(role, root.signed)}
         metadata.signatures.clear()
@@ -150,10 +144,10 @@ class StoreRepository(Repository):
         return metadata.to_bytes()
 
     def _put_roots(self) -> None:
-        for data in self._missing:
+        for data in self.missing_roots:
             name = root_name(Metadata[Root].from_bytes(data).signed.version)
             if not put_or_compare(self._store, name, data):
-                raise StoreError(ErrorKind.EXISTS, f"{self._store.url}/{name} exists with other bytes")
+                raise ExistsError(f"{self._store.url}/{name} exists with other bytes")
 
     def _load(self, kind: type[S], meta: MetaFile) -> S:
         name = f"{FOLDER}/{meta.version}.{kind.type}.json"
@@ -184,14 +178,12 @@ def change_index(
             repository.check_not_revoked()
         before = repository.index
         index = change(before)
-        if index == before and repository.has_all_roots and not repository.is_new and not renew:
+        if index == before and not repository.missing_roots and not repository.is_new and not renew:
             return index
         read_index(Targets(targets=index_targets(index)))  # clients must be able to read it
         try:
             repository.write(index)
-        except StoreError as error:
-            if error.kind is not ErrorKind.EXISTS:
-                raise
+        except ExistsError:
             continue
         # a store without conditional writes may have let another publisher overwrite ours
         written = StoreRepository(store, keys, now).index
@@ -210,11 +202,8 @@ def root_name(version: int) -> str:
 
 def put_or_compare(store: ObjectStore, name: str, data: bytes) -> bool:
     """Creates an object unless it exists; False when it then has other bytes. Raises StoreError."""
-    try:
+    with suppress(ExistsError):
         store.put_if_absent(name, data)
-    except StoreError as error:
-        if error.kind is not ErrorKind.EXISTS:
-            raise
     return read_small(store, name, limit=LIMIT) == data
 
 
@@ -230,9 +219,7 @@ def _load_roots(
         name = root_name(version)
         try:
             data = read_small(reader, name, limit=LIMIT)
-        except StoreError as error:
-            if error.kind is not ErrorKind.MISSING:
-                raise
+        except MissingError:
             return tuple(roots), known[version - first :]
         if version - first >= len(known):
             roots.append(next_root(roots[-1], data, f"{reader.url}/{name}"))

@@ -13,7 +13,6 @@ from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import (
     ADDRESSES,
-    ErrorKind,
     ObjectStore,
     Reader,
     StoreError,
@@ -21,7 +20,6 @@ from aotforge.publish.stores.store import (
     split_url,
 )
 from aotforge.publish.trust import TrustedIndex, trusted_index, trusted_root
-from aotforge.publish.upload import publish_errors
 from aotforge.release.model import MANIFEST
 
 MEMORY = "trust"
@@ -67,7 +65,6 @@ def open_index(
     return reader, trusted_index(reader, anchor, cache / MEMORY, on_progress=on_progress)
 
 
-@publish_errors()
 def open_for_publishing(url: str) -> ObjectStore:
     """A place to publish to, without contacting it. Raises PublishError for an address that cannot be
     published to."""
@@ -75,7 +72,6 @@ def open_for_publishing(url: str) -> ObjectStore:
         return _s3(url, anonymous=False)
     if url.startswith(("http://", "https://")):
         raise StoreError(
-            ErrorKind.REFUSED,
             f"{redact_url(url)} can be read from, not published to",
             hint="publish to a folder or to s3://BUCKET/PREFIX (AWS_ENDPOINT_URL_S3 names another server)",
         )
@@ -94,10 +90,10 @@ def _folder(url: str) -> Path:
         parts = split_url(url)
         if parts.netloc not in {"", "localhost"}:
             what = f"{redact_url(url)} names another machine"
-            raise StoreError(ErrorKind.REFUSED, what, hint="file:///absolute/path")
+            raise StoreError(what, hint="file:///absolute/path")
         return Path(unquote(parts.path)).absolute()
     if match := re.match(r"([a-z][a-z0-9+.-]+)://", url, re.IGNORECASE):
-        raise StoreError(ErrorKind.REFUSED, f"{match[1]}:// is not a known kind of address", hint=ADDRESSES)
+        raise StoreError(f"{match[1]}:// is not a known kind of address", hint=ADDRESSES)
     return Path(url).absolute()
 
 
@@ -106,14 +102,12 @@ def _s3(url: str, *, anonymous: bool) -> ObjectStore:
         from aotforge.publish.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes 0.3 s
     except ModuleNotFoundError as error:  # the wheel does not require it
         raise StoreError(
-            ErrorKind.REFUSED,
             f"{redact_url(url)} cannot be opened: the Python package {error.name} is not installed",
             hint="pip install boto3",
         ) from None
     parts = split_url(url)
     if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
         raise StoreError(
-            ErrorKind.REFUSED,
             f"{redact_url(url)} is not understood",
             hint="s3://BUCKET/PREFIX; credentials come from the environment, the endpoint from "
             "AWS_ENDPOINT_URL_S3",

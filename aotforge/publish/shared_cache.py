@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,9 +30,16 @@ from aotforge.errors import AotforgeError, PublishError, TrustError
 from aotforge.publish.keys import KeySet, load_keys, metadata_errors, read_root, verify
 from aotforge.publish.session import open_for_publishing, open_reader
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import Clock, ErrorKind, ObjectStore, Reader, StoreError, redact_urls
+from aotforge.publish.stores.store import (
+    Clock,
+    ExistsError,
+    MissingError,
+    ObjectStore,
+    Reader,
+    StoreError,
+    redact_urls,
+)
 from aotforge.publish.trust import trusted_root
-from aotforge.publish.upload import publish_errors
 
 T = TypeVar("T")
 LIST = "cache/index.json"
@@ -86,11 +93,9 @@ def change_list(store: ObjectStore, keys: KeySet, change: Callable[[KeyList], Ke
             return before
         try:
             store.compare_and_swap(LIST, _signed(after, version + 1, keys, root), token=token)
-        except StoreError as error:
-            if error.kind is not ErrorKind.EXISTS:
-                raise
-        else:
-            return after
+        except ExistsError:
+            continue
+        return after
     what = f"{store.url}: other commands changed the list of the shared cache {_TRIES} times at the same time"
     raise PublishError(what, hint="run the same command again")
 
@@ -138,27 +143,16 @@ _USED_DAYS = 7
 """A use is recorded when the last recorded one is at least as old: not every build changes the list."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachePlaces:
-    """`source`: address to read from; `target`: address to read from and write to. `root`: file with the root
-    of trust; `keys`: folder with the key of the target's list. `limit`: bytes of all objects there."""
-
-    source: str | None = None
-    target: str | None = None
-    root: str | None = None
-    keys: Path | None = None
-    limit: int
-
-    def trusted_root(self) -> Root:
-        """The root of trust of the source. Raises TrustError."""
-        if not self.root:
-            raise TrustError(
-                f"there is no root of trust for the shared cache {redact_urls(self.source or '')}",
-                cause="cache-root is not set",
-                hint="get root.json from the cache's owner by a way that you trust, then set "
-                "cache-root = 'FILE' in aotforge.toml",
-            )
-        return read_root(trusted_root(self.root, Path(), {}), self.root).signed
+def cache_root(address: str, file: str | None) -> Root:
+    """The root of trust of a place to read from. Raises TrustError."""
+    if not file:
+        raise TrustError(
+            f"there is no root of trust for the shared cache {redact_urls(address)}",
+            cause="cache-root is not set",
+            hint="get root.json from the cache's owner by a way that you trust, then set "
+            "cache-root = 'FILE' in aotforge.toml",
+        )
+    return read_root(trusted_root(file, Path(), {}), file).signed
 
 
 class _Threads:
@@ -239,11 +233,10 @@ class SharedCache(SharedObjects):
             self.reject(kind, key, str(error))
         except TimeoutError:
             self._give_up(f"it is too slow: {sum(self._received)} bytes in {self._waited + left:.0f} s")
+        except MissingError:
+            self.reject(kind, key, "is missing")
         except StoreError as error:
-            if error.kind is ErrorKind.MISSING:
-                self.reject(kind, key, "is missing")
-            else:
-                self._give_up(error.what)
+            self._give_up(error.what)
         finally:
             self._waited += self._clock() - began
         return None
@@ -284,7 +277,7 @@ class SharedCache(SharedObjects):
             try:
                 count, written = self._write_list(*self._target)
                 parts.append(f"{count} objects, {written / 1e6:.1f} MB written to {url}")
-            except (AotforgeError, StoreError, TimeoutError) as error:
+            except (AotforgeError, TimeoutError) as error:
                 self.note_unused(url, error, "not everything was written there; the local cache has it")
         if parts:
             self._note(f"shared cache: {'; '.join(parts)}")
@@ -307,7 +300,7 @@ class SharedCache(SharedObjects):
 
     def note_unused(self, place: str, error: Exception, effect: str) -> None:
         """Reports that a place cannot be used."""
-        what = error.what if isinstance(error, AotforgeError | StoreError) else "it did not answer in time"
+        what = error.what if isinstance(error, AotforgeError) else "it did not answer in time"
         self._note(f"shared cache {redact_urls(place)}: {what}; {effect}")
 
 
@@ -331,15 +324,12 @@ def put_object(store: ObjectStore, data: bytes, *, replace: bool = False) -> Sha
     """Creates an object; one of another size in its place, or any with `replace`, is removed first."""
     made = SharedObject(sha256=hashlib.sha256(data).hexdigest(), size=len(data), used=_today())
     there = store.size(made.name)
-    if there is not None and (replace or there != made.size):
+    if there == made.size and not replace:
+        return made
+    if there is not None:
         store.remove(made.name)
-        there = None
-    try:
-        if there is None:
-            store.put_if_absent(made.name, data)
-    except StoreError as error:
-        if error.kind is not ErrorKind.EXISTS:  # another command was quicker
-            raise
+    with suppress(ExistsError):
+        store.put_if_absent(made.name, data)
     return made
 
 
@@ -364,56 +354,62 @@ def _change(store: ObjectStore, keys: KeySet, limit: int, added: KeyList, used: 
     return kept
 
 
-def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
-    """Objects and bytes in the source, by kind. Raises PublishError, TrustError."""
-    with publish_errors():
-        listed = load_list(open_reader(places.source or ""), places.trusted_root())
+def shared_usage(address: str, root: str | None) -> dict[str, tuple[int, int]]:
+    """Objects and bytes in a place, by kind. Raises PublishError, TrustError."""
+    listed = load_list(open_reader(address), cache_root(address, root))
     sizes: dict[str, list[int]] = {}
     for (kind, _), one in sorted(listed.items()):
         sizes.setdefault(kind, []).append(one.size)
     return {kind: (len(found), sum(found)) for kind, found in sizes.items()}
 
 
-def prune_shared(places: CachePlaces) -> Collection:
-    """Reduces the target to its limit and removes unlisted objects, and no other files. Raises
+def prune_shared(address: str, keys_folder: Path | None, limit: int) -> Collection:
+    """Reduces a place to `limit` bytes and removes unlisted objects, and no other files. Raises
     PublishError, TrustError."""
-    store, keys = open_for_publishing(places.target or ""), load_keys(places.keys, {})
-    with publish_errors():
-        before = store.names(f"{OBJECTS}/")
-        kept = {one.name for one in _change(store, keys, places.limit, {}, ()).values()}
-        gone = [name for name in before if name not in kept and _OBJECT.fullmatch(name)]
-        for name in gone:
-            store.remove(name)
+    store, keys = open_for_publishing(address), load_keys(keys_folder, {})
+    before = store.names(f"{OBJECTS}/")
+    kept = {one.name for one in _change(store, keys, limit, {}, ()).values()}
+    gone = [name for name in before if name not in kept and _OBJECT.fullmatch(name)]
+    for name in gone:
+        store.remove(name)
     freed = sum(before[name] for name in gone)
     return Collection(removed=len(gone), freed=freed, left=sum(before.values()) - freed)
 
 
 @contextmanager
-def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Iterator[SharedCache]:
-    """The shared places of a command. What was offered is listed when the block has ended, also by an error,
-    but not when the user has interrupted it.
+def open_shared_cache(
+    note: Callable[[str], None],
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    root: str | None = None,
+    keys: Path | None = None,
+    limit: int = 0,
+) -> Iterator[SharedCache]:
+    """The shared places of a command: `source`, whose root of trust is the file `root`, is read; `target`,
+    whose list is signed with `keys` and has at most `limit` bytes, is also written to. What was offered is
+    listed when the block has ended, also by an error, but not when the user has interrupted it.
 
     A place that cannot be read or written, or whose list cannot be trusted, is reported to `note` and not
-    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything slow
-    begins.
+    used. Raises PublishError and TrustError for keys and roots that are not valid, before anything is slow.
     """
     shared, unusable = SharedCache(note), (TrustError, StoreError)
-    root = places.trusted_root() if places.source else None
-    if places.target:
-        store, keys = open_for_publishing(places.target), load_keys(places.keys, {})
+    trusted = cache_root(source, root) if source else None
+    if target:
+        store, signing = open_for_publishing(target), load_keys(keys, {})
         try:
-            listed = change_list(store, keys, lambda found: found)
-            shared.write_to(store, keys, places.limit, listed)
-            if not places.source:
+            listed = change_list(store, signing, lambda found: found)
+            shared.write_to(store, signing, limit, listed)
+            if not source:
                 shared.read_from(store, listed)
         except unusable as error:
             shared.note_unused(store.url, error, "nothing is read or written there")
-    if places.source and root:
+    if source and trusted:
         try:
-            reader = open_reader(places.source)
-            shared.read_from(reader, load_list(reader, root))
+            reader = open_reader(source)
+            shared.read_from(reader, load_list(reader, trusted))
         except unusable as error:
-            shared.note_unused(places.source, error, "it is not used")
+            shared.note_unused(source, error, "it is not used")
     try:
         yield shared
     finally:

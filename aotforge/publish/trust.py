@@ -26,7 +26,7 @@ from aotforge.publish.index import FOLDER, Index, read_index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
 from aotforge.publish.repository import LIMIT, TIMESTAMP
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import ErrorKind, OnBytes, Reader, StoreError
+from aotforge.publish.stores.store import DeniedError, MissingError, OnBytes, Reader, StoreError
 
 COMMITTED_ROOT = Path("releases/root.json")
 """The project's own root of trust in a checkout, once it has published something."""
@@ -122,7 +122,7 @@ class _Fetcher(FetcherInterface):
             data = read_small(self._reader, name, limit=LIMIT)
         except StoreError as error:
             # the newest root is found by requesting one too many; buckets that cannot be listed answer 403
-            if name.endswith(".root.json") and error.kind in {ErrorKind.MISSING, ErrorKind.DENIED}:
+            if name.endswith(".root.json") and isinstance(error, MissingError | DeniedError):
                 raise tuf.DownloadHTTPError(error.what, 404) from None
             self.error = error
             raise tuf.DownloadError(error.what) from None
@@ -137,7 +137,7 @@ def _trust_errors(reader: Reader, fetcher: _Fetcher) -> Iterator[None]:
         yield
     except (tuf.DownloadError, tuf.RepositoryError, DeserializationError, ValueError) as error:
         if isinstance(error, tuf.DownloadError) and not isinstance(error, tuf.DownloadLengthMismatchError):
-            raise fetcher.error or StoreError(ErrorKind.UNAVAILABLE, f"{reader.url}: {error}") from None
+            raise fetcher.error or StoreError(f"{reader.url}: {error}") from None
         cause, hint = _DISTRUSTED.get(type(error), (_CHANGED, _MIRROR))
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         what = f"the index at {reader.url} cannot be trusted: {error}"

@@ -5,8 +5,6 @@ Also other changes of an index: yanking, renewed signatures, copies to a mirror.
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -22,22 +20,21 @@ from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Publication, Yank
 from aotforge.publish.keys import KeySet, metadata_errors
 from aotforge.publish.repository import LIMIT, TIMESTAMP, StoreRepository, change_index, put_or_compare
-from aotforge.publish.stores.store import Content, ErrorKind, ObjectStore, OnBytes, Reader, StoreError
+from aotforge.publish.stores.store import (
+    Content,
+    ExistsError,
+    MissingError,
+    ObjectStore,
+    OnBytes,
+    Reader,
+    StoreError,
+)
 from aotforge.publish.trust import TrustedIndex
 from aotforge.release.model import MANIFEST
 from aotforge.release.release import Release
 
 _AGAIN = "run the same command again"
 _NEW_REVISION = "publish a new revision (revision in manifests/release.yaml)"
-
-
-@contextmanager
-def publish_errors() -> Iterator[None]:
-    """A store's error as PublishError."""
-    try:
-        yield
-    except StoreError as error:
-        raise PublishError(error.what, cause=error.cause, hint=error.hint) from error
 
 
 def publish_release(
@@ -63,27 +60,26 @@ def publish_release(
     notes = tuple(f"development build: {reason}" for reason in release.development)
     if not release.verified:
         notes += ("not every image was executed and compared",)
-    with publish_errors():
-        repository = StoreRepository(store, keys, now)
-        keys.require(repository.root())
-        repository.check_not_revoked()
-        _check_published(repository.index, release)
-        publication = Publication(
-            release=release.name,
-            url=store.url,
-            index_version=repository.index.version,
-            dry_run=dry_run,
-            notes=notes,
-        )
-        if dry_run:
-            _plan_upload(store, release, publication)
-            return publication
-        sending = byte_counter(on_progress, "sending", 2 * sum(file.size for file in release.files))
-        for file in release.files:
-            name, path = f"{release.name}/{file.name}", folder / file.name
-            upload_object(store, name, path, file, publication, on_bytes=sending)
-        index = change_index(store, keys, lambda index: _add_release(index, release, now), now=now)
-        publication.index_version = index.version
+    repository = StoreRepository(store, keys, now)
+    keys.require(repository.root())
+    repository.check_not_revoked()
+    _check_published(repository.index, release)
+    publication = Publication(
+        release=release.name,
+        url=store.url,
+        index_version=repository.index.version,
+        dry_run=dry_run,
+        notes=notes,
+    )
+    if dry_run:
+        _plan_upload(store, release, publication)
+        return publication
+    sending = byte_counter(on_progress, "sending", 2 * sum(file.size for file in release.files))
+    for file in release.files:
+        name, path = f"{release.name}/{file.name}", folder / file.name
+        upload_object(store, name, path, file, publication, on_bytes=sending)
+    index = change_index(store, keys, lambda index: _add_release(index, release, now), now=now)
+    publication.index_version = index.version
     return publication
 
 
@@ -103,14 +99,12 @@ def upload_object(
     try:
         if sent := store.size(name) is None:
             if content is None:
-                raise StoreError(
-                    ErrorKind.UNAVAILABLE, f"{store.url}/{name} was removed during the upload", hint=_AGAIN
-                )
+                raise StoreError(f"{store.url}/{name} was removed during the upload", hint=_AGAIN)
             store.put_if_absent(name, content)
             on_bytes(file.size)
-    except StoreError as error:
+    except (ExistsError, MissingError):
         # another publisher of the same release may have completed this object
-        if error.kind not in {ErrorKind.EXISTS, ErrorKind.MISSING} or store.size(name) is None:
+        if store.size(name) is None:
             raise
         sent = False
     (stats.sent if sent else stats.found).append(name)
@@ -225,7 +219,6 @@ def _file(path: Path, release: Release, tars: dict[str, str], on_bytes: OnBytes)
     return IndexedFile(name=name, size=size, sha256=release.sums.get(name) or sha256_file(path), tar=tar)
 
 
-@publish_errors()
 def yank_release(
     store: ObjectStore, keys: KeySet, name: str, *, reason: str, now: datetime, undo: bool = False
 ) -> Index:
@@ -252,7 +245,6 @@ def yank_release(
     return change_index(store, keys, change, now=now)
 
 
-@publish_errors()
 def renew_index(store: ObjectStore, keys: KeySet, *, now: datetime) -> Index:
     """Signs the index again with the newest keys: before it expires, after a rotation.
 
@@ -261,7 +253,6 @@ def renew_index(store: ObjectStore, keys: KeySet, *, now: datetime) -> Index:
     return change_index(store, keys, lambda index: index, now=now, renew=True)
 
 
-@publish_errors()
 def mirror(
     reader: Reader,
     trusted: TrustedIndex,

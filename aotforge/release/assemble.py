@@ -1,18 +1,16 @@
 """Assembly of packs and runtime into a folder of tarballs, and releases that are there already.
 
-The local stamp `.<release>.stamp.json` beside a release has its inputs and its files' digests.
+The local stamp `.<release>.stamp.json` beside a release has the digests of its inputs and of its SHA256SUMS.
 """
 
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import zstandard
-from pydantic import TypeAdapter
 
 from aotforge.base.architectures import Architecture
 from aotforge.base.files import output_errors, output_lock, staged_folder, sync, write_atomic
@@ -21,22 +19,20 @@ from aotforge.errors import OutputError, ReleaseError, VerifyError, listed
 from aotforge.formats.archive import Members, sha256_file, write_tar_gz
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
-from aotforge.formats.untrusted_file import read_regular
+from aotforge.formats.untrusted_file import parse_json, parse_model, read_regular
 from aotforge.pack.reader import open_files
 from aotforge.plan.model import Plan
-from aotforge.release.contents import ReleaseContents, list_contents, parse_document
+from aotforge.release.contents import ReleaseContents, json_document, list_contents
 from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
 from aotforge.release.model import (
     MANIFEST,
     UNSIGNED,
-    AssembledRelease,
     ImageRecord,
     PackInput,
     PlatformTag,
-    ReleaseFile,
     ReleaseManifest,
 )
-from aotforge.release.release import is_release_file
+from aotforge.release.release import Release, is_release_file
 from aotforge.verify.verdict import UNREACHED
 
 _MOST_LISTED = 10
@@ -52,7 +48,7 @@ def assemble_release(
     epoch: int,
     inputs: str,
     unverified: bool = False,
-) -> AssembledRelease:
+) -> Release:
     """Makes `<output>/<release>/` of the packs and the installed runtime in one step, or finds it up to date.
 
     `inputs`: `inputs_digest` of the arguments; `unverified` makes a development build. Raises VerifyError,
@@ -60,47 +56,27 @@ def assemble_release(
     """
     folder = output / manifest.name
     with output_lock(folder):
-        found = find_release(manifest, output, inputs)
-        if found is not None:
+        if (found := find_release(manifest, output, inputs)) is not None:
             return found
         lacking = _unverified_reasons(packs, unverified=unverified)
         check_replaceable(manifest, output, [packed.pack.name for packed in packs])
         if lacking:
             check_not_verified(manifest, output)
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
-        signatures = {packed.pack.name: open_files(packed.pack).signature for packed in packs}
+        signatures = [open_files(packed.pack).signature for packed in packs]
+        partial = [one for one in signatures if not one.complete]
         development = (
             *(() if platform.reaches else (platform_reason(platform),)),
-            *(
-                f"{name} holds profile {signature.profile}, which is not complete"
-                for name, signature in signatures.items()
-                if not signature.complete
-            ),
+            *(f"{one.pack} holds profile {one.profile}, which is not complete" for one in partial),
             *lacking,
         )
         with staged_folder(folder) as staged:
             digests = _write_tarballs(staged, contents, epoch)
             tars = {name.removesuffix(".gz"): digest for name, digest in digests.items()}
-            contents_file = list_contents(manifest.name, packs, platform.tag, development, tars).encoded()
-            sums = _write_sums(staged, contents_file, tars)
-            release = AssembledRelease(
-                name=manifest.name,
-                folder=folder,
-                files=tuple(
-                    ReleaseFile(
-                        name=name,
-                        size=(staged / name).stat().st_size,
-                        sha256=digest,
-                        tar_sha256=tars.get(name.removesuffix(".gz"), ""),
-                    )
-                    for name, digest in sorted(sums.items())
-                ),
-                platform=platform,
-                development=development,
-                verified=not lacking,
-                fresh=True,
-            )
-        write_stamp(release, inputs)
+            document = list_contents(manifest.name, packs, platform.tag, development, tars).encoded()
+            _write_sums(staged, document, tars)
+        release = Release.open(folder, fresh=True)
+        write_atomic(_stamp(folder), json_document([inputs, release.digest]))
         return release
 
 
@@ -109,16 +85,9 @@ def release_contents(
 ) -> tuple[dict[str, Members], PlatformTag]:
     """Members by tarball name; tarballs with the same bytes share one mapping. Raises ReleaseError."""
     from aotforge.library.build_linux import OPERATOR_LIBRARY  # noqa: PLC0415 - as the next one
-    from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms
+    from aotforge.release.platform_tag import measure_platform_tag  # noqa: PLC0415 - 20 ms
 
     library = runtime / "lib" / manifest.soname
-    found = read_soname(library)
-    if found != manifest.soname:
-        raise ReleaseError(
-            f"{library} has SONAME {found}, manifests/release.yaml promises {manifest.soname}",
-            cause="the runtime was built for another API level",
-            hint="build the runtime again: ./dev build",
-        )
     libraries = [library, *runtime.glob(f"lib/{OPERATOR_LIBRARY}")]
     platform = measure_platform_tag(*libraries, promised=manifest.manylinux)
     tree = runtime_tree(runtime, soname=manifest.soname, other_names=manifest.other_names, licence=licence)
@@ -156,7 +125,7 @@ def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> d
     first = {id(members): name for name, members in reversed(contents.items())}
     names = list(first.values())
     with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
-        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch).tar, names)
+        made = pool.map(lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), names)
         written = dict(zip(names, made, strict=True))
     for name, members in contents.items():
         if name not in written:
@@ -164,15 +133,14 @@ def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> d
     return {name: written[first[id(members)]] for name, members in contents.items()}
 
 
-def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[str, str]:
-    """Writes MANIFEST.json and both lists of sums, synchronised to the disk. SHA-256 by file name."""
+def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> None:
+    """Writes MANIFEST.json and both lists of sums, synchronised to the disk."""
     write_atomic(folder / MANIFEST, document)
     write_atomic(folder / TAR_SUMS, sums_bytes({**tars, MANIFEST: hashlib.sha256(document).hexdigest()}))
     sums = {path.name: sha256_file(path) for path in folder.iterdir()}
     write_atomic(folder / SUMS, sums_bytes(sums))
     for name in sums:
         sync(folder / name)
-    return {**sums, SUMS: sha256_file(folder / SUMS)}
 
 
 def platform_reason(platform: PlatformTag) -> str:
@@ -258,33 +226,17 @@ def inputs_digest(
     return digest.hexdigest()
 
 
-_STAMP = TypeAdapter(tuple[str, AssembledRelease])
-"""What a release folder was made of, and what it then had."""
-
-
-def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> AssembledRelease | None:
+def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Release | None:
     """The release in `output` if it was made of exactly these inputs and every file has its digest."""
     folder = output / manifest.name
     try:
-        made_of, found = _STAMP.validate_json(_stamp(folder).read_bytes())
-        release = replace(found, folder=folder, fresh=False)
-        if made_of != inputs or {path.name for path in folder.iterdir()} != {one.name for one in found.files}:
+        release = Release.open(folder)
+        if parse_json(_stamp(folder).read_bytes()) != [inputs, release.digest]:
             return None
-        digests: dict[int, str] = {}  # by inode: the runtime's tarballs are links to one file
-        for file in release.files:
-            path = folder / file.name
-            inode = path.stat().st_ino
-            digests[inode] = digests.get(inode) or sha256_file(path)
-            if digests[inode] != file.sha256:
-                return None
-    except (OSError, ValueError):
+        release.check_files()
+    except (OSError, ValueError, ReleaseError):
         return None  # no stamp, or one of another version: make the release again
-    return release
-
-
-def write_stamp(release: AssembledRelease, inputs: str) -> None:
-    """Records the digest of the inputs that `release` was made of."""
-    write_atomic(_stamp(release.folder), _STAMP.dump_json((inputs, release), indent=1) + b"\n")
+    return None if any((folder / name).exists() for name in UNSIGNED) else release
 
 
 def _stamp(folder: Path) -> Path:
@@ -322,7 +274,7 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
     """Refuses to replace a verified release by an unverified one. Raises OutputError."""
     folder = output / manifest.name
     try:
-        verified = parse_document(read_regular(folder / MANIFEST), ReleaseContents).verified
+        verified = parse_model(read_regular(folder / MANIFEST), ReleaseContents).verified
     except (OSError, ValueError):
         return  # no release there, or one that cannot pass for verified
     if verified:

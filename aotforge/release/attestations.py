@@ -145,8 +145,8 @@ def _tools(tools: BuildTools) -> list[Component]:
     ]
 
 
-def statement_json(origin: Origin, files: Iterable[ReleaseFile], *, builder: str) -> bytes:
-    """The statement about `files` (its subjects), made by `builder` (a URI)."""
+def statement_json(origin: Origin, digests: Mapping[str, str], *, builder: str) -> bytes:
+    """The statement about files (its subjects) of these SHA-256, made by `builder` (a URI)."""
     tools = origin.tools
     wheel = {"name": "triton", "uri": f"pkg:pypi/triton@{tools.toolchain.triton_version}"}
     materials: list[dict[str, Any]] = [
@@ -155,7 +155,6 @@ def statement_json(origin: Origin, files: Iterable[ReleaseFile], *, builder: str
         {"name": tools.zstd[0], "digest": {"sha256": tools.zstd[1]}},
         *({"name": f"root filesystem {name}", "digest": {"sha256": digest}} for name, digest in tools.roots),
     ]
-    digests = {file.name: file.sha256 for file in files}
     statement = {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())],

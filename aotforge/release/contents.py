@@ -2,23 +2,23 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
 from aotforge.formats.api_level import RELEASE_NAME
 from aotforge.pack.reader import open_files
-from aotforge.plan.model import CompileJob, Plan
+from aotforge.plan.model import Plan
 from aotforge.release.model import ImageRecord, Origin, PackInput, ReleaseFile
 from aotforge.toolchain.triton import Toolchain
 
 FORMAT: Literal[1] = 1
 _T = TypeVar("_T")
-_M = TypeVar("_M", bound=BaseModel)
 
 
 def _printable(text: str) -> str:
@@ -83,16 +83,6 @@ class ReleaseContents(Part):
         return json_document(self.model_dump(mode="json"))
 
 
-def parse_document(data: bytes, model: type[_M]) -> _M:
-    """Reads a JSON document of a release. Raises ValueError naming the first value that does not fit."""
-    try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from None
-
-
 def list_contents(
     release: str,
     packs: Sequence[PackInput],
@@ -125,14 +115,10 @@ def _image(record: ImageRecord) -> tuple[str, ReleasedVerdict | None]:
     verdict = record.verdict
     if verdict is None or verdict.digest != record.digest:
         return record.digest, None
-    return record.digest, ReleasedVerdict(
-        outcome=verdict.outcome,
-        cases=verdict.cases,
-        runs=verdict.runs,
-        # processors differ far behind the second decimal
-        worst=round(verdict.worst, 2) if math.isfinite(verdict.worst) else None,
-        tools=verdict.verifier_digest,
-    )
+    # processors differ far behind the second decimal
+    worst = round(verdict.worst, 2) if math.isfinite(verdict.worst) else None
+    same = {name: getattr(verdict, name) for name in ("outcome", "cases", "runs")}
+    return record.digest, ReleasedVerdict(worst=worst, tools=verdict.verifier_digest, **same)
 
 
 def image_rows(
@@ -244,36 +230,27 @@ def describe_release(
         origin=described,
         toolchain=origin.tools.toolchain,
         files=tuple(sorted(files, key=lambda file: file.name)),
-        packs=tuple(
-            DescribedPack(
-                name=plan.pack,
-                archs=tuple(plan.archs),
-                profile=plan.profile,
-                images=tuple(_images(plan, rows[plan.pack], resources[plan.pack])),
-            )
-            for plan in plans
-        ),
+        packs=tuple(_described(plan, rows[plan.pack], resources[plan.pack]) for plan in plans),
     )
 
 
-def _images(plan: Plan, row: PackContents, resources: Mapping[str, Resources]) -> list[DescribedImage]:
+def _described(plan: Plan, row: PackContents, resources: Mapping[str, Resources]) -> DescribedPack:
     jobs = {job.key: job for job in plan.jobs}
-    images = []
-    for image in row.images:
-        if not jobs.keys() >= set(image.jobs) or image.digest not in resources:
-            raise ReleaseError(
-                f"{plan.pack}: image {image.digest} is not part of the plan, or has no resources"
-            )
-        made = tuple(_job(jobs.pop(key)) for key in image.jobs)
-        found = resources[image.digest]
-        images.append(DescribedImage(digest=image.digest, resources=found, verdict=image.verdict, jobs=made))
-    if jobs:
-        raise ReleaseError(
-            f"{plan.pack}: {next(iter(jobs.values())).label} is planned and not in the release"
+    made = Counter(key for image in row.images for key in image.jobs)
+    if made != Counter(list(jobs)) or not {image.digest for image in row.images} <= resources.keys():
+        raise ReleaseError(f"{plan.pack}: the images are not those of the plan, or have no resources")
+
+    def job(key: str) -> DescribedJob:
+        fields = {name: value for name, value in asdict(jobs[key]).items() if name not in _NOT_IN_KEY}
+        return DescribedJob(key=key, label=jobs[key].label, inputs=fields)
+
+    images = (
+        DescribedImage(
+            digest=image.digest,
+            resources=resources[image.digest],
+            verdict=image.verdict,
+            jobs=tuple(map(job, image.jobs)),
         )
-    return images
-
-
-def _job(job: CompileJob) -> DescribedJob:
-    fields = {name: value for name, value in asdict(job).items() if name not in _NOT_IN_KEY}
-    return DescribedJob(key=job.key, label=job.label, inputs=fields)
+        for image in row.images
+    )
+    return DescribedPack(name=plan.pack, archs=plan.archs, profile=plan.profile, images=tuple(images))

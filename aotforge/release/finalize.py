@@ -1,8 +1,7 @@
 """Finalisation: a build's folder with documents, sums and signatures becomes a release."""
 
 import filecmp
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -10,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder, write_atomic
 from aotforge.base.html import render
 from aotforge.errors import SignatureError
-from aotforge.formats.archive import GZIP_LEVEL, sha256_file
+from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.pack.coverage import pack_coverage
@@ -26,9 +25,8 @@ from aotforge.release.model import (
     SIGNATURE,
     SIGSTORE,
     Origin,
-    ReleaseFile,
 )
-from aotforge.release.release import FETCH, Release, ReleasedPack
+from aotforge.release.release import FETCH, Release, ReleasedPack, describe_files
 from aotforge.release.signing import (
     check_sums,
     open_statement,
@@ -36,16 +34,6 @@ from aotforge.release.signing import (
     sign_sums,
     sigstore_bundle,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinalizedRelease:
-    """Folder and files of a finalised release. `fresh` is False when the same bytes were there already."""
-
-    folder: Path
-    files: tuple[ReleaseFile, ...]
-    signed: bool
-    fresh: bool
 
 
 def finalize_release(
@@ -58,7 +46,7 @@ def finalize_release(
     key: Ed25519PrivateKey | None,
     builder: str,
     approve: Callable[[Path], None] = lambda folder: None,
-) -> FinalizedRelease:
+) -> Release:
     """Makes `output`/<release> of a build's folder and `extra` archives (the Windows runtime, wheels).
 
     When `approve`, called with the staged folder, raises, an earlier release stays. Raises ReleaseError,
@@ -72,7 +60,7 @@ def finalize_release(
     with output_lock(folder), staged_folder(folder) as staged, output_errors(staged):
         for path in (*archives, *extra):
             link_or_copy(path, staged / path.name)
-        described = [_described(path, tars, origin) for path in sorted(staged.iterdir())]
+        described = describe_files(staged, _sums(staged), tars, origin.tools.zlib)
         zips = {path.name: sha256_file(path) for path in extra if path.suffix == ".zip"}
         write_atomic(staged / TAR_SUMS, sums_bytes({**tars, **zips}))
         write_atomic(staged / SBOM, sbom_json(origin, described))
@@ -83,17 +71,22 @@ def finalize_release(
             origin, plans=plans, resources=resources, contents=made.contents, files=described
         )
         write_atomic(staged / RELEASE_JSON, description.encoded())
-        write_atomic(staged / SUMS, sums_bytes({path.name: sha256_file(path) for path in staged.iterdir()}))
-        files = tuple(_described(path, tars, origin) for path in sorted(staged.iterdir()))
+        write_atomic(staged / SUMS, sums_bytes(_sums(staged)))
         if key is not None:
+            digests = _sums(staged)
             write_atomic(staged / SIGNATURE, sign_sums((staged / SUMS).read_bytes(), key))
-            statement = statement_json(origin, files, builder=builder)
+            statement = statement_json(origin, digests, builder=builder)
             envelope = sign_statement(statement, key)
             write_atomic(staged / PROVENANCE, envelope)
             write_atomic(staged / SIGSTORE, sigstore_bundle(envelope, key.public_key()))
         approve(staged)
-        fresh = not _same_files(staged, folder)
-    return FinalizedRelease(folder=folder, files=files, signed=key is not None, fresh=fresh)
+        names = {path.name for path in (*staged.iterdir(), *folder.glob("*"))}
+        fresh = len(filecmp.cmpfiles(staged, folder, names, shallow=False)[0]) < len(names)
+    return Release.open(folder, fresh=fresh)
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    return {path.name: sha256_file(path) for path in folder.iterdir()}
 
 
 def _coverage(release: str, packs: Sequence[ReleasedPack]) -> bytes:
@@ -131,23 +124,3 @@ def _check_signatures(release: Release, key: Ed25519PublicKey) -> None:
     if files[SIGSTORE] != sigstore_bundle(files[PROVENANCE], key):
         what = f"{folder / SIGSTORE} is not the bundle of {PROVENANCE} and this key"
         raise SignatureError(what, cause=cause, hint=FETCH)
-
-
-def _described(path: Path, tars: Mapping[str, str], origin: Origin) -> ReleaseFile:
-    tar = tars.get(path.name.removesuffix(".gz"), "") if path.name.endswith(".tar.gz") else ""
-    method = f"gzip, level {GZIP_LEVEL}, " if tar else "zip, " if path.suffix in {".zip", ".whl"} else ""
-    return ReleaseFile(
-        name=path.name,
-        size=path.stat().st_size,
-        sha256=sha256_file(path),
-        tar_sha256=tar,
-        compressor=f"{method}zlib {origin.tools.zlib}" if method else "",
-    )
-
-
-def _same_files(one: Path, other: Path) -> bool:
-    names = {path.name for path in one.iterdir()}
-    if not other.is_dir() or names != {path.name for path in other.iterdir()}:
-        return False
-    pairs = [(one / name, other / name) for name in names]
-    return all(new.samefile(old) or filecmp.cmp(new, old, shallow=False) for new, old in pairs)

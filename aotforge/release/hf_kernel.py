@@ -46,7 +46,7 @@ def write_hf_kernel(
     """
     release = Release.open(build)
     images = {one.pack.name: one.pack.files for one in release.packs(packs)}
-    runtime = release.files(release.runtime)
+    runtime = release.members(release.runtime)
     variants = dict(hf_variants(manifest, packs, functions, runtime, images, release.runtime.platform))
     with output_lock(folder), staged_folder(folder) as staged:
         written: dict[bytes, Path] = {}

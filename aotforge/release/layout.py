@@ -14,37 +14,18 @@ from aotforge.release.model import ImageRecord, PackInput
 TOP = "aotriton"
 DEVELOPMENT_NAME = "libaotriton_v2.so"
 _LICENCES = "share/licenses/aotriton"
-_REQUIRED = ("include/aotriton/", "lib/cmake/aotriton/")
 
 
 def runtime_tree(
     prefix: Path, *, soname: str, other_names: tuple[str, ...], licence: bytes
 ) -> dict[str, Member | Link]:
-    """The runtime's install prefix with links and licences.
-
-    Raises ReleaseError for links other than the library's, and without library, headers or CMake package.
-    """
-    names = {DEVELOPMENT_NAME, *other_names}
+    """The files of the runtime's install prefix, with the library's links and licences."""
     tree: dict[str, Member | Link] = {}
-    for path in sorted(path for path in prefix.rglob("*") if path.is_symlink() or not path.is_dir()):
+    for path in sorted(path for path in prefix.rglob("*") if path.is_file() and not path.is_symlink()):
         name = path.relative_to(prefix).as_posix()
-        if path.is_symlink():
-            if path.parent.name == "lib" and path.name in names and path.resolve().name == soname:
-                continue
-            raise ReleaseError(f"{path} is a link, which the runtime's install tree must not have")
-        if not path.is_file():
-            raise ReleaseError(f"{path} is neither a file nor a folder")
-        tree[f"{TOP}/{name}"] = Member(
-            content=read_bytes(path, ReleaseError), executable=name == f"lib/{soname}"
-        )
-    for wanted in (f"lib/{soname}", *_REQUIRED):
-        if not any(name.startswith(f"{TOP}/{wanted}") for name in tree):
-            raise ReleaseError(
-                f"{prefix} has no {wanted}",
-                cause="the runtime was not installed completely",
-                hint="build the runtime again: ./dev build",
-            )
-    tree |= {f"{TOP}/lib/{name}": Link(target=soname) for name in names}
+        data = read_bytes(path, ReleaseError)
+        tree[f"{TOP}/{name}"] = Member(content=data, executable=name == f"lib/{soname}")
+    tree |= {f"{TOP}/lib/{name}": Link(target=soname) for name in (DEVELOPMENT_NAME, *other_names)}
     return tree | licences(licence, runtime=True)
 
 

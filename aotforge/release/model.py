@@ -178,22 +178,6 @@ class ReleaseFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AssembledRelease:
-    """A release folder. `development`: why it must not be published. `verified`: every image has passed.
-
-    `fresh` is False when an earlier build had already made exactly this.
-    """
-
-    name: str
-    folder: Path
-    files: tuple[ReleaseFile, ...]
-    platform: PlatformTag
-    development: tuple[str, ...]
-    verified: bool
-    fresh: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class BuildTools:
     """Tools whose output a release is. `roots`: rootfs images (name, SHA-256 of the tar), none on the host.
 

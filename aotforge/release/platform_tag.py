@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.shared_library import open_elf, read_shared_library, undefined_symbols
+from aotforge.formats.shared_library import dynamic_symbols, open_elf, read_shared_library
 from aotforge.release.model import PlatformTag
 
 MACHINE = "x86_64"
@@ -107,7 +107,11 @@ def _obstacles(
     found += [f"dependency on {name}" for name in needed if name not in policy.whitelist]
     forbidden = {name: symbols for name, symbols in policy.blacklist.items() if name in needed}
     # "*": any use of the library
-    used = frozenset({"*"}).union(*map(undefined_symbols, libraries)) if forbidden else frozenset[str]()
+    used = (
+        frozenset({"*"}).union(*(dynamic_symbols(path, undefined=True) for path in libraries))
+        if forbidden
+        else frozenset[str]()
+    )
     for name, symbols in sorted(forbidden.items()):
         found += [f"{symbol} of {name}" for symbol in sorted(symbols & used)]
     return found

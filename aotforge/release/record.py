@@ -50,25 +50,18 @@ class Record(Manifest):
 
 def make_record(origin: Origin, *, contents: ReleaseContents, tars: Mapping[str, str]) -> Record:
     """The record of a release. `contents`: its MANIFEST.json, `tars`: its SHA256SUMS.uncompressed."""
-    tools = origin.tools
     fields = {
+        **vars(origin),
+        **vars(origin.tools),
         "schema": 1,
-        "release": origin.release,
-        "commit": origin.commit,
-        "archs": origin.archs,
-        "profile": origin.profile,
-        "platforms": origin.platforms,
-        "executor": tools.executor,
-        "roots": dict(tools.roots),
-        "epoch": origin.epoch,
-        "python": tools.python,
-        "triton": tools.toolchain.triton_version,
-        "triton_files": tools.toolchain.triton_digest,
-        "compiler": tools.compiler,
+        "roots": dict(origin.tools.roots),
+        "triton": origin.tools.toolchain.triton_version,
+        "triton_files": origin.tools.toolchain.triton_digest,
         "packs": {pack.name: _pack(pack.images) for pack in contents.packs},
         "tars": _archives(tars),
     }
-    return Record.model_validate(fields)
+    known = {field.alias or name for name, field in Record.model_fields.items()}
+    return Record.model_validate({name: value for name, value in fields.items() if name in known})
 
 
 def _archives(tars: Mapping[str, str]) -> dict[str, str]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError, listed
-from aotforge.formats.archive import sha256_file
+from aotforge.formats.archive import GZIP_LEVEL, sha256_file
 from aotforge.formats.artifact_names import ArtifactName, Kind, parse_artifact_name
-from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums_file
+from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, read_sums_file
 from aotforge.formats.tar_reader import (
     ArchiveFacts,
     Entry,
@@ -22,11 +22,11 @@ from aotforge.formats.tar_reader import (
     read_archive,
     skip,
 )
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_file import parse_json, parse_model, read_regular
 from aotforge.formats.wheel import is_own_project, parse_wheel_name
 from aotforge.formats.zip_archive import zip_members
 from aotforge.pack.model import ImagePack
-from aotforge.release.contents import ReleaseContents, ReleaseDescription, parse_document
+from aotforge.release.contents import ReleaseContents, ReleaseDescription
 from aotforge.release.layout import TOP
 from aotforge.release.model import (
     COVERAGE,
@@ -37,10 +37,11 @@ from aotforge.release.model import (
     SIGNATURE,
     SIGSTORE,
     UNSIGNED,
+    ReleaseFile,
 )
 
 FETCH = "fetch the release again, or build it again"
-_IMAGES = "lib/aotriton.images"
+IMAGES = "lib/aotriton.images"
 DOCUMENTS: Mapping[str, str] = {
     COVERAGE: "size, calls served and bytes of a first call, as tables",
     SUMS: "SHA-256 of every file",
@@ -60,31 +61,29 @@ DESCRIBING = frozenset({TAR_SUMS, SBOM, COVERAGE, RELEASE_JSON})
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedPack:
-    """An image pack. Texts, labels (compile jobs) and resources by image digest.
+    """An image pack. Texts, labels (compile jobs, from MANIFEST.json) and resources by image digest."""
 
-    `listed`: digests of its images in MANIFEST.json; `sums`: SHA-256 of SHA256SUMS.
-    """
-
-    release: str
     pack: ImagePack
     assembly: Mapping[str, str]
     labels: Mapping[str, tuple[str, ...]]
     resources: Mapping[str, Resources]
-    listed: frozenset[str]
-    sums: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release folder. Each file that is read is compared with `sums` (SHA256SUMS, of SHA-256 `digest`)."""
+    """A release folder. Each file that is read is compared with `sums` (SHA256SUMS, of SHA-256 `digest`).
+
+    `fresh`: it was made just now, and no earlier build had made exactly this.
+    """
 
     folder: Path
     contents: ReleaseContents
     sums: Mapping[str, str]
     digest: str
+    fresh: bool = False
 
     @classmethod
-    def open(cls, folder: Path) -> "Release":
+    def open(cls, folder: Path, *, fresh: bool = False) -> "Release":
         """Reads SHA256SUMS and MANIFEST.json. Raises ReleaseError."""
         sums, digest = read_sums_file(folder / SUMS)
         path = folder / MANIFEST
@@ -92,15 +91,27 @@ class Release:
             data = read_regular(path)
         _check_sum(path, hashlib.sha256(data).hexdigest(), sums)
         try:
-            contents = parse_document(data, ReleaseContents)
+            contents = parse_model(data, ReleaseContents)
         except ValueError as error:
             raise _damaged(f"{path} is not of this format: {error}") from error
-        return cls(folder=folder, contents=contents, sums=sums, digest=digest)
+        return cls(folder=folder, contents=contents, sums=sums, digest=digest, fresh=fresh)
 
     @property
     def name(self) -> str:
         """E.g. 0.13b-r1."""
         return self.contents.release
+
+    @property
+    def signed(self) -> bool:
+        """Whether it has a signature; `check_finalized_release` checks it."""
+        return (self.folder / SIGNATURE).is_file()
+
+    @property
+    def files(self) -> tuple[ReleaseFile, ...]:
+        """The files that SHA256SUMS lists, and that one. Raises ReleaseError."""
+        return describe_files(
+            self.folder, {**self.sums, SUMS: self.digest}, read_sums(self.folder / TAR_SUMS)
+        )
 
     @cached_property
     def archives(self) -> tuple[ArtifactName, ...]:
@@ -138,7 +149,7 @@ class Release:
         _check_sum(path, facts.sha256, self.sums)
         return facts
 
-    def files(self, archive: ArtifactName, below: str = "") -> dict[str, bytes]:
+    def members(self, archive: ArtifactName, below: str = "") -> dict[str, bytes]:
         """The files of an archive by path below the top folder and `below`. Raises ReleaseError."""
         if archive.kind == "windows":
             self._checked(str(archive))
@@ -154,7 +165,8 @@ class Release:
 
     def unpack(self, archives: Iterable[ArtifactName], folder: Path) -> Path:
         """Unpacks tarballs into a new prefix below `folder`; returns the prefix. Raises ReleaseError."""
-        writer = new_prefix(folder)
+        writer = FolderWriter(root=folder / TOP)
+        writer.root.mkdir(parents=True)
         for archive in archives:
             self.read(archive, writer)
         return writer.root
@@ -173,23 +185,20 @@ class Release:
         return tuple(self._pack(pack) for pack in held if names is None or pack in names)
 
     def _pack(self, pack: str) -> ReleasedPack:
-        files = self.files(self.archive("images", pack), f"{_IMAGES}/{pack}/")
-        texts = self.files(self.archive("asm", pack), f"share/aotriton/asm/{pack}/")
+        files = self.members(self.archive("images", pack), f"{IMAGES}/{pack}/")
+        texts = self.members(self.archive("asm", pack), f"share/aotriton/asm/{pack}/")
         resources = _resources(self.folder / str(self.archive("asm", pack)), texts.pop("resources.json", b""))
         images = [image for one in self.contents.packs if one.name == pack for image in one.images]
         labels: dict[str, tuple[str, ...]] = {}
         for image in images:
             labels[image.digest] = labels.get(image.digest, ()) + image.labels
         return ReleasedPack(
-            release=self.name,
             pack=ImagePack(name=pack, files=files),
             assembly={
                 name.removesuffix(".s"): text.decode("ascii", "replace") for name, text in texts.items()
             },
             labels=labels,
             resources=resources,
-            listed=frozenset(labels),
-            sums=self.digest,
         )
 
     def check_files(self) -> None:
@@ -212,7 +221,7 @@ class Release:
         path = self.folder / RELEASE_JSON
         try:
             data = read_regular(path)
-            found = parse_document(data, ReleaseDescription)
+            found = parse_model(data, ReleaseDescription)
         except (OSError, ValueError) as error:
             raise ReleaseError(
                 f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
@@ -236,6 +245,20 @@ class Release:
         return digest
 
 
+def describe_files(
+    folder: Path, sums: Mapping[str, str], tars: Mapping[str, str], zlib: str = ""
+) -> tuple[ReleaseFile, ...]:
+    """Files of `folder` by name. `tars`: digests of uncompressed archives; `zlib`: what compressed them."""
+    files = []
+    for name, digest in sorted(sums.items()):
+        tar = tars.get(name.removesuffix(".gz"), "") if name.endswith(".tar.gz") else ""
+        method = f"gzip, level {GZIP_LEVEL}, " if tar else "zip, " if name.endswith((".zip", ".whl")) else ""
+        compressor = f"{method}zlib {zlib}" if method and zlib else ""
+        size = (folder / name).stat().st_size
+        files.append(ReleaseFile(name=name, size=size, sha256=digest, tar_sha256=tar, compressor=compressor))
+    return tuple(files)
+
+
 def is_release_file(name: str) -> bool:
     """True for the names of a release's files: of `--find-links FOLDER` pip executes source archives."""
     wheel = parse_wheel_name(name)
@@ -247,13 +270,6 @@ def read_windows(path: Path) -> dict[str, bytes]:
     """The files of a zip for Windows, by path below its top folder. Raises ReleaseError."""
     with _reading(path):
         return {info.filename.removeprefix(f"{TOP}/"): data for info, data in zip_members(path)}
-
-
-def new_prefix(folder: Path) -> FolderWriter:
-    """A new prefix below `folder`, which must not exist. Raises OSError."""
-    root = folder / TOP
-    root.mkdir(parents=True)
-    return FolderWriter(root=root)
 
 
 def _check_sum(path: Path, digest: str, sums: Mapping[str, str]) -> None:

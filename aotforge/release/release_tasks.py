@@ -26,17 +26,6 @@ from vgpu.code_object import CodeObjectError
 T = TypeVar("T")
 
 
-def check_listed(released: ReleasedPack, opened: OpenPack) -> None:
-    """Checks that MANIFEST.json lists exactly the pack's images. Raises ReleaseError."""
-    held = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
-    if odd := sorted(held ^ released.listed):
-        raise ReleaseError(
-            f"MANIFEST.json and {opened.name} hold different images: {odd[0]} is in one of them only",
-            cause="they are of different builds",
-            hint="fetch both again",
-        )
-
-
 def release_tasks(
     released: ReleasedPack,
     opened: OpenPack,
@@ -46,8 +35,16 @@ def release_tasks(
 ) -> list[ImageTask]:
     """One task per image of the `selected` kernels (None: all), with the calls dispatched to it.
 
-    Raises ReleaseError and PackError for images that dispatch data do not fit.
+    Raises ReleaseError for images that MANIFEST.json does not list, and ReleaseError or PackError for those
+    that dispatch data do not fit.
     """
+    held = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
+    if odd := sorted(held ^ released.labels.keys()):
+        raise ReleaseError(
+            f"MANIFEST.json and {opened.name} hold different images: {odd[0]} is in one of them only",
+            cause="they are of different builds",
+            hint="fetch both again",
+        )
     folders = {loaded.family.name: loaded.folder for loaded in checkout.families}
     uses: dict[str, list[Use]] = {}
     arch_of: dict[str, str] = {}
@@ -72,7 +69,7 @@ def release_tasks(
     tasks = [
         ImageTask(
             key=digest,
-            label=" = ".join(released.labels.get(digest, ())) or digest,
+            label=" = ".join(released.labels[digest]) or digest,
             arch=arch_of[digest],
             digest=digest,
             binary=binaries[digest],

@@ -58,7 +58,7 @@ def make_wheels(
     `packs`: archs of each image pack; `windows`: the zip for Windows. Equal arguments give equal bytes.
     """
     release = Release.open(build)
-    runtime, platform = release.files(release.runtime), release.runtime.platform
+    runtime, platform = release.members(release.runtime), release.runtime.platform
     images = ((one.pack.name, one.pack.files) for one in release.packs(packs))
     zipped = read_windows(windows) if windows else None
     made = []

@@ -6,7 +6,7 @@ from pathlib import Path
 from aotforge.base.progress import Observer
 from aotforge.errors import ExecutorError, UnknownNameError, suggest
 from aotforge.run.processes import BubblewrapRunner, LocalRunner
-from aotforge.run.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets, StepRunner
+from aotforge.run.step import Executions, ExecutionTarget, StepRunner
 
 ORDER = ("docker", "podman", "bubblewrap")
 """Runners tried by `--executor auto`, in order, before local."""
@@ -21,9 +21,9 @@ def make_runner(name: str, *, cache: Path) -> StepRunner:
         raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
     folder = cache.absolute() / "executors" / name
     if name in {"docker", "podman"}:
-        from aotforge.run.engine import DockerRunner, PodmanRunner  # noqa: PLC0415 - the docker SDK
+        from aotforge.run.engine import EngineRunner  # noqa: PLC0415 - the docker SDK
 
-        return DockerRunner(folder) if name == "docker" else PodmanRunner(folder)
+        return EngineRunner(name, folder)
     return BubblewrapRunner(folder) if name == "bubblewrap" else LocalRunner(folder)
 
 
@@ -45,24 +45,25 @@ def choose_runner(name: str, *, cache: Path, observer: Observer) -> StepRunner:
     return runner
 
 
-def choose_execution_targets(
+def choose_executions(
     name: str,
     checkout: Path,
     *,
-    roots: Sequence[str] = (KERNELS, RUNTIME),
+    roots: Sequence[str],
     cache: Path,
     environment: Mapping[str, str],
     observer: Observer,
-) -> ExecutionTargets:
+) -> Executions:
     """A runner with the rootfs images `roots`; local has none. Raises as `choose_runner`, `find_rootfs`."""
     runner = choose_runner(name, cache=cache, observer=observer)
-    images = dict.fromkeys(roots)
-    if runner.name != "local":
-        from aotforge.run.rootfs.cache import find_rootfs  # noqa: PLC0415 - 46 ms of a no-op build
+    if runner.name == "local":
+        return dict.fromkeys(roots, ExecutionTarget(runner=runner, rootfs=None))
+    from aotforge.run.rootfs.cache import find_rootfs  # noqa: PLC0415 - 46 ms of a no-op build
 
-        images = {
-            root: find_rootfs(checkout, root, cache=cache, environment=environment, observer=observer)
-            for root in roots
-        }
-    targets = {root: ExecutionTarget(runner=runner, rootfs=rootfs) for root, rootfs in images.items()}
-    return ExecutionTargets(executor=runner.name, by_rootfs=targets)
+    return {
+        root: ExecutionTarget(
+            runner=runner,
+            rootfs=find_rootfs(checkout, root, cache=cache, environment=environment, observer=observer),
+        )
+        for root in roots
+    }

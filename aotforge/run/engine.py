@@ -12,7 +12,6 @@ import tarfile
 import tempfile
 import textwrap
 import time
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ import docker
 from aotforge.base.child_processes import child_environment, start_child
 from aotforge.base.files import errors_as, remove_unlocked
 from aotforge.errors import CacheError, ExecutorError
+from aotforge.formats.archive import unpack
 from aotforge.run.processes import find_program, work_folder
 from aotforge.run.step import RootFS, Step, StepRunner
 
@@ -45,16 +45,28 @@ _SPARE_PROCESSES = 8
 
 
 class EngineRunner(StepRunner):
-    """Steps in containers of an engine. Work folders are locked and else empty."""
+    """Steps in containers of docker or podman. Work folders are locked and else empty."""
 
-    @abstractmethod
-    def connect(self) -> AbstractContextManager[Any]:
-        """A client of an engine that responds. Raises ExecutorError."""
+    def __init__(self, name: str, folder: Path) -> None:
+        """Raises ExecutorError for an engine that does not respond."""
+        super().__init__(folder)
+        self.name = name
+        with self._connected():
+            pass
+
+    def _connected(self) -> AbstractContextManager[Any]:
+        return _docker() if self.name == "docker" else _podman()
+
+    def capacity(self) -> tuple[int, int]:
+        """Resources of the engine's machine."""
+        with self._connected() as client, self._errors("reading its resources"):
+            info = client.info()
+        return int(info["NCPU"]), int(info["MemTotal"])
 
     def run(self, step: Step, rootfs: RootFS | None) -> int:
         """Runs a step in a new container."""
         assert rootfs is not None
-        with work_folder(self._folder) as work, self.connect() as client, self._errors(step.name):
+        with work_folder(self._folder) as work, self._connected() as client, self._errors(step.name):
             container = self._create(client, step, rootfs, work)
             try:
                 start, status = time.monotonic(), _run(container, step)
@@ -111,7 +123,7 @@ class EngineRunner(StepRunner):
     def prune(self) -> list[str]:
         """Removes containers whose work folder is gone, or not locked any more."""
         removed = []
-        with self.connect() as client, self._errors("looking for abandoned containers"):
+        with self._connected() as client, self._errors("looking for abandoned containers"):
             for container in client.containers.list(all=True, filters={"label": OWNER}, ignore_removed=True):
                 machine, _, place = container.labels[OWNER].partition(":")
                 folder = Path(place)
@@ -135,82 +147,56 @@ class EngineRunner(StepRunner):
             ) from error
 
 
-class DockerRunner(EngineRunner):
-    """Steps in containers of the engine that docker's environment variables select."""
+@contextmanager
+def _docker() -> Iterator[Any]:
+    """A client of the engine that docker's environment variables select. Raises ExecutorError."""
+    try:
+        client = docker.from_env(timeout=_REQUEST_SECONDS)
+        client.ping()
+    except _ERRORS as error:
+        raise ExecutorError(
+            "no response from the Docker daemon",
+            cause=_short(error),
+            hint="start it (systemctl start docker), add this user to the group docker, correct "
+            "DOCKER_HOST, or choose another --executor",
+        ) from error
+    with client.api:
+        yield client
 
-    name = "docker"
 
-    def __init__(self, folder: Path) -> None:
-        """Raises ExecutorError when the engine does not respond."""
-        super().__init__(folder)
+@contextmanager
+def _podman() -> Iterator[Any]:
+    """A client of an API service that this process starts; an abandoned one ends by itself. ExecutorError."""
+    program, folder = find_program("podman", "podman"), Path(tempfile.mkdtemp(prefix="aotforge-podman-"))
+    socket, log, end = folder / "api", folder / "log", time.monotonic() + _START_SECONDS
+    words = [program, "system", "service", f"--time={_IDLE_SECONDS}", f"unix://{socket}"]
+    with log.open("wb") as out:
+        service = start_child(
+            words,
+            environment=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        while not socket.exists() and service.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
         try:
-            self._client = docker.from_env(timeout=_REQUEST_SECONDS)
-            self._client.ping()
+            client = docker.DockerClient(f"unix://{socket}", version="1.40", timeout=_REQUEST_SECONDS)
+            client.ping()
         except _ERRORS as error:
             raise ExecutorError(
-                "no response from the Docker daemon",
-                cause=_short(error),
-                hint="start it (systemctl start docker), add this user to the group docker, correct "
-                "DOCKER_HOST, or choose another --executor",
+                "podman's API service does not start",
+                cause=log.read_text("utf-8", "replace").strip()[-300:] or _short(error),
+                hint="check `podman info` for this user; or choose another --executor",
             ) from error
-
-    @contextmanager
-    def connect(self) -> Iterator[Any]:
-        """The one client."""
-        yield self._client
-
-    def capacity(self) -> tuple[int, int]:
-        """Resources of the engine's machine."""
-        with self._errors("reading its resources"):
-            info = self._client.info()
-        return int(info["NCPU"]), int(info["MemTotal"])
-
-
-class PodmanRunner(EngineRunner):
-    """Steps in containers of podman, whose API serves a private socket while a step runs."""
-
-    name = "podman"
-
-    def __init__(self, folder: Path) -> None:
-        """Raises ExecutorError when the service does not start."""
-        super().__init__(folder)
-        self._program = find_program("podman", "podman")
-        with self.connect():
-            pass
-
-    @contextmanager
-    def connect(self) -> Iterator[Any]:
-        """A client of a service that this process started; an abandoned service ends by itself."""
-        folder = Path(tempfile.mkdtemp(prefix="aotforge-podman-"))
-        socket, log, end = folder / "api", folder / "log", time.monotonic() + _START_SECONDS
-        words = [self._program, "system", "service", f"--time={_IDLE_SECONDS}", f"unix://{socket}"]
-        with log.open("wb") as out:
-            service = start_child(
-                words,
-                environment=child_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        try:
-            while not socket.exists() and service.poll() is None and time.monotonic() < end:
-                time.sleep(0.02)
-            if not socket.exists():
-                raise ExecutorError(
-                    "podman's API service does not start",
-                    cause=log.read_text("utf-8", "replace").strip()[-300:],
-                    hint="check `podman info` for this user; or choose another --executor",
-                )
-            client = docker.DockerClient(f"unix://{socket}", version="1.40", timeout=_REQUEST_SECONDS)
-            with self._errors("connecting to its API"):
-                client.ping()
-            with client.api:
-                yield client
-        finally:
-            service.terminate()
-            service.wait()
-            shutil.rmtree(folder, ignore_errors=True)
+        with client.api:
+            yield client
+    finally:
+        service.terminate()
+        service.wait()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ulimit(name: str, number: int) -> Ulimit:
@@ -262,7 +248,7 @@ def _receive(container: Any, outputs: Path) -> None:
         packed.writelines(pieces)
         packed.seek(0)
         with tarfile.open(fileobj=packed) as tar:
-            tar.extractall(staged, filter="data")
+            unpack(tar, Path(staged))
         (Path(staged) / "out").rename(outputs)
 
 

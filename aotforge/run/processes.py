@@ -9,7 +9,6 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -19,6 +18,7 @@ from subprocess import PIPE
 from aotforge.base.child_processes import fixed_environment, run_child, start_child
 from aotforge.base.files import errors_as, remove_unlocked, scratch_folder
 from aotforge.errors import CacheError, ExecutorError
+from aotforge.formats.archive import unpack
 from aotforge.run.step import RootFS, Step, StepRunner
 
 _PREFIX = "step-"
@@ -72,12 +72,10 @@ def limited(memory_bytes: int, file_bytes: int) -> Callable[[], None]:
     return limit
 
 
-class ProcessRunner(StepRunner):
-    """Steps as child processes."""
+class LocalRunner(StepRunner):
+    """Steps as processes of this user, with this machine's programs."""
 
-    @abstractmethod
-    def command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
-        """The command line that runs the step with its files in `work`."""
+    name = "local"
 
     def run(self, step: Step, rootfs: RootFS | None) -> int:
         """Runs a step as a child process."""
@@ -86,8 +84,8 @@ class ProcessRunner(StepRunner):
                 (work / name).mkdir()
             if step.inputs:
                 with tarfile.open(fileobj=BytesIO(step.inputs)) as tar:
-                    tar.extractall(work / "in", filter="data")
-            command, start = self.command(step, rootfs, work), time.monotonic()
+                    unpack(tar, work / "in")
+            command, start = self._command(step, rootfs, work), time.monotonic()
             status = run_process(step, command)
             step.checked(status, seconds=time.monotonic() - start)
             if step.outputs is not None and not status:
@@ -101,18 +99,12 @@ class ProcessRunner(StepRunner):
             remove_unlocked(path)
         return [str(path) for path in left if not path.exists()]
 
-
-class LocalRunner(ProcessRunner):
-    """Steps as processes of this user, with this machine's programs."""
-
-    name = "local"
-
-    def command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
-        """The step's own command."""
+    def _command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
+        """The command line that runs the step with its files in `work`."""
         return step.words(str(work))
 
 
-class BubblewrapRunner(ProcessRunner):
+class BubblewrapRunner(LocalRunner):
     """Steps in bubblewrap sandboxes: a read-only rootfs, no network, no daemon, no root."""
 
     name = "bubblewrap"
@@ -129,7 +121,7 @@ class BubblewrapRunner(ProcessRunner):
                 "or another --executor",
             )
 
-    def command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
+    def _command(self, step: Step, rootfs: RootFS | None, work: Path) -> list[str]:
         """The step in its rootfs, of which /work and /tmp are writable."""
         assert rootfs is not None
         words = [*_entered(self._program, rootfs.unpacked()), "--bind", str(work), _INSIDE]

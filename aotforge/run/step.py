@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.errors import LimitError
@@ -85,7 +85,7 @@ class Step:
 class StepRunner(ABC):
     """Runs steps in a rootfs under limits."""
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(self, folder: Path) -> None:
         """`folder` has the work folders of steps."""
@@ -115,29 +115,11 @@ class ExecutionTarget:
     rootfs: RootFS | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExecutionTargets:
-    """Execution targets of a build by the names of their rootfs images, and the runner's name."""
+Executions = Mapping[str, ExecutionTarget]
+"""One for each rootfs that is used, by its name; all have the same runner."""
 
-    executor: str
-    by_rootfs: Mapping[str, ExecutionTarget]
 
-    @property
-    def kernels(self) -> ExecutionTarget:
-        """Compiles kernels."""
-        return self.by_rootfs[KERNELS]
-
-    @property
-    def runtime(self) -> ExecutionTarget:
-        """Builds the library for Linux."""
-        return self.by_rootfs[RUNTIME]
-
-    @property
-    def windows(self) -> ExecutionTarget:
-        """Builds the library for Windows."""
-        return self.by_rootfs[WINDOWS]
-
-    def rootfs_digests(self) -> tuple[tuple[str, str], ...]:
-        """Names and digests of the rootfs images."""
-        images = [target.rootfs for target in self.by_rootfs.values()]
-        return tuple((image.name, image.identity) for image in images if image is not None)
+def rootfs_digests(executions: Executions) -> tuple[tuple[str, str], ...]:
+    """Names and digests of the rootfs images."""
+    images = [target.rootfs for target in executions.values()]
+    return tuple((image.name, image.identity) for image in images if image is not None)

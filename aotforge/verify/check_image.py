@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from aotforge.base.workers import READY, open_connection
+from aotforge.base.workers import open_connection
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
 from aotforge.verify.compare import Comparison, Expected
 from aotforge.verify.executors import DeviceImage, EmulatedImage, load_runner
@@ -25,10 +25,11 @@ from aotforge.verify.invocation import (
     ImageRunner,
     Invocation,
     LaunchCall,
-    family_errors,
+    case_errors,
     load_cases,
 )
 from aotforge.verify.native.executor import NativeImage
+from aotforge.verify.pool import serve
 from aotforge.verify.specials import ENOUGH
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
@@ -134,7 +135,7 @@ def check_uses(
     for use in task.uses:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
         try:
-            with family_errors(kernels_root / task.folder):
+            with case_errors(kernels_root / task.folder):
                 check_use(use, runner, cases(use.called, keys), results)
         except RulesError as error:
             if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
@@ -209,11 +210,12 @@ def _launch(
         results.faults += 1
         results.add_error(error, f"{name} ({grid}): ")
         return True
-    _compare(invocation, name, results, truncates_sums=runner.truncates_sums)
+    compare(invocation, name, results, truncates_sums=runner.truncates_sums)
     return True
 
 
-def _compare(invocation: Invocation, name: str, results: Results, *, truncates_sums: bool) -> None:
+def compare(invocation: Invocation, name: str, results: Results, *, truncates_sums: bool = False) -> None:
+    """Adds errors and failures of a launch's outputs."""
     every = invocation.expected()
     for output, tensor in invocation.outputs.items():
         expected = every[output]
@@ -235,18 +237,7 @@ def main(arguments: Sequence[str]) -> None:
     for one in own[2:]:
         lanes, _, path = one.partition("=")
         use_library(Path(path), int(lanes), cache, "checks")
-    connection.send(READY)
-    while True:
-        try:
-            task = connection.recv()
-        except EOFError:
-            return
-        answer: Verdict | AotforgeError
-        try:
-            answer = check_image(task, kernels_root=kernels_root, cache=cache)
-        except AotforgeError as error:
-            answer = error
-        connection.send(answer)
+    serve(connection, partial(check_image, kernels_root=kernels_root, cache=cache))
 
 
 if __name__ == "__main__":

@@ -121,10 +121,7 @@ class DeviceImage(ImageRunner):
 
     @contextmanager
     def _on_device(self, invocation: Invocation) -> Iterator[Callable[[int], int]]:
-        """Copies tensors to the device, and back without errors; yields addresses there by address here.
-
-        An address in no tensor stays as it is: the device reports it.
-        """
+        """Copies tensors there, and back without errors; yields places there, of other addresses the same."""
         spans: list[tuple[int, int, int]] = []
 
         def place(address: int) -> int:

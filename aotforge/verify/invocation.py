@@ -14,17 +14,16 @@ It may offer calls of any shape for measuring, `SHAPE` being the names with a ty
     def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case
 """
 
-import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from aotforge.errors import AotforgeError, RulesError
-from aotforge.plan.families import family_module
+from aotforge.errors import RulesError
+from aotforge.plan.families import family_errors, family_module
 from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.interpreter.dispatch import Launch, Use
 from aotforge.verify.tensors import Guarded
@@ -130,30 +129,15 @@ def load_shaped(root: Path, folder: str) -> tuple[Mapping[str, int], Shaped] | N
     return dict(module.SHAPE), module.shaped
 
 
-@contextmanager
-def family_errors(folder: Path) -> Iterator[None]:
-    """An exception of a family's code as RulesError with its innermost line in `folder`."""
-    try:
-        yield
-    except AotforgeError:
-        raise
-    except Exception as error:  # a family's code may raise anything
-        frames = [
-            f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)
-        ]
-        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / "cases.py")
-        if isinstance(error, SyntaxError) and error.filename:
-            where = f"{error.filename}:{error.lineno}"
-        raise RulesError(
-            f"{where}: {type(error).__name__}: {error}",
-            cause="the cases do not run" + (f": {frames[-1].line}" if frames and frames[-1].line else ""),
-            hint="correct this line; aotforge/verify/invocation.py describes cases.py",
-        ) from error
+def case_errors(folder: Path) -> AbstractContextManager[None]:
+    """As `family_errors`, of the cases of the family in `folder`."""
+    hint = "correct this line; aotforge/verify/invocation.py describes cases.py"
+    return family_errors(folder, folder / "cases.py", hint)
 
 
 def _module(root: Path, folder: str) -> ModuleType | None:
     file = root / folder / "cases.py"
     if not file.exists():
         return None
-    with family_errors(file.parent):
+    with case_errors(file.parent):
         return family_module(file.parent, "cases")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, TypeVar
 
 from aotforge.base.child_processes import ChildEnvironment, fixed_environment
-from aotforge.base.workers import WorkerEnded, WorkerPool, WorkerProcess, import_path
+from aotforge.base.workers import READY, WorkerEnded, WorkerPool, WorkerProcess, import_path
 from aotforge.errors import AotforgeError
 from aotforge.verify.verdict import ImageTask, Verdict
+
+T = TypeVar("T")
 
 
 class Pool(WorkerPool):
@@ -44,6 +49,34 @@ class Pool(WorkerPool):
         if answer.device and answer.faults:  # a device executes nothing more for this process
             self.restart()
         return answer
+
+
+def each(
+    pool: WorkerPool, check: Callable[[ImageTask], T], tasks: Sequence[ImageTask], jobs: int | None
+) -> Iterator[T]:
+    """Results as they are ready, of `jobs` threads (default: one per CPU). Closes the pool."""
+    threads = ThreadPoolExecutor(min(jobs or len(os.sched_getaffinity(0)), len(tasks)))
+    try:
+        for future in as_completed([threads.submit(check, task) for task in tasks]):
+            yield future.result()
+    finally:  # Ctrl-C, or an error: the others do not continue
+        pool.close()
+        threads.shutdown(cancel_futures=True)
+
+
+def serve(connection: Connection, answer: Callable[[Any], object]) -> None:
+    """In a worker: answers tasks, or sends the error, until the connection closes."""
+    connection.send(READY)
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        try:
+            found = answer(task)
+        except AotforgeError as error:
+            found = error
+        connection.send(found)
 
 
 def reader_environment() -> ChildEnvironment:

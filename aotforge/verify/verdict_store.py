@@ -1,19 +1,22 @@
-"""Store of passed verdicts by content: one file per image, cases and emulator, verified on every read.
+"""Store of passed verdicts: one object per image, cases and emulator, verified on every read.
 
-Layout: `verdicts-6/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only
-passed verdicts are kept, so a failure is reproduced every time.
+An object is the SHA-256 of the rest in its first line, then JSON. Only passed verdicts are kept, so a failure
+is reproduced every time.
 """
 
 import hashlib
 import json
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from pydantic import TypeAdapter
 
-from aotforge.base.files import write_atomic
-from aotforge.errors import CacheError, OutputError
+from aotforge.base.files import errors_as, write_atomic
+from aotforge.base.object_cache import NOT_SHARED, DamagedObjectError, ObjectCache, SharedObjects
+from aotforge.errors import CacheError
 from aotforge.verify.verdict import ImageTask, Verdict
 
 VERSION = 6
@@ -51,34 +54,50 @@ def verdict_key(task: ImageTask) -> str:
     return hashlib.sha256(json.dumps(hashed).encode()).hexdigest()
 
 
-def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
-    """The stored verdict under the task's own label; None without a readable one. Raises CacheError."""
-    try:
-        head, _, body = _path(folder, key).read_bytes().partition(b"\n")
-    except (FileNotFoundError, PermissionError):
-        return None
-    except OSError as error:
-        raise CacheError(f"cannot read verdicts in {folder}: {error.strerror}") from error
+class VerdictStore:
+    """Verdicts in a cache folder, and in `shared` places behind it. Methods raise CacheError."""
+
+    def __init__(self, cache: Path, shared: SharedObjects = NOT_SHARED) -> None:
+        self._objects = ObjectCache(
+            cache=cache, kind=f"verdicts-{VERSION}", parse=_parsed, write=write_atomic, shared=shared
+        )
+
+    def expect(self, tasks: Iterable[ImageTask]) -> None:
+        """These verdicts will be loaded: shared places may send those that are not here."""
+        self._objects.expect(map(verdict_key, tasks))
+
+    def load(self, task: ImageTask) -> Verdict | None:
+        """The stored verdict under the task's own label; None without an intact one."""
+        try:
+            with self._errors():
+                verdict = self._objects.load(verdict_key(task))
+        except DamagedObjectError:
+            return None
+        # an image may serve several jobs; label, and what follows from the manifest of archs, are the task's
+        own = {"key": task.key, "label": task.label, "resources": task.resources}
+        return replace(verdict, **own, cached=True) if verdict else None  # type: ignore[arg-type]
+
+    def store(self, task: ImageTask, verdict: Verdict) -> None:
+        """Keeps a passed verdict."""
+        key, body = verdict_key(task), _VERDICT.dump_json(verdict)
+        with self._errors():
+            self._objects.store(key, f"{_checksum(key, body)}\n".encode() + body)
+
+    def _errors(self) -> AbstractContextManager[None]:
+        hint = "free space there, or choose another cache folder"
+        return errors_as(CacheError, self._objects.cache, hint=hint)
+
+
+def _parsed(data: bytes, key: str) -> Verdict:
+    head, _, body = data.partition(b"\n")
     if head.decode("ascii", "replace") != _checksum(key, body):
-        return None
-    # an image may serve several jobs; the label and what follows from the manifest of archs are the task's
-    own = {"key": task.key, "label": task.label, "resources": task.resources}
-    return replace(_VERDICT.validate_json(body), **own, cached=True)  # type: ignore[arg-type]
-
-
-def store_verdict(folder: Path, key: str, verdict: Verdict) -> None:
-    """Keep a passed verdict. Raises CacheError."""
-    body = _VERDICT.dump_json(verdict)
+        raise DamagedObjectError("does not match its SHA-256")
     try:
-        write_atomic(_path(folder, key), f"{_checksum(key, body)}\n".encode() + body)
-    except OutputError as error:
-        raise CacheError(f"cannot store a verdict: {error.what}", cause=error.cause) from error
+        return _VERDICT.validate_json(body)
+    except ValueError as error:
+        raise DamagedObjectError(f"is not a verdict: {error}") from error
 
 
 def _checksum(key: str, body: bytes) -> str:
     # with the key, so that a renamed file is not accepted
     return hashlib.sha256(key.encode() + b"\n" + body).hexdigest()
-
-
-def _path(folder: Path, key: str) -> Path:
-    return folder / f"verdicts-{VERSION}" / key[:2] / key

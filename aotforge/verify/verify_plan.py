@@ -1,16 +1,15 @@
 """Verification of a plan's images: cached, in parallel, and complete even when some of them fail."""
 
-import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
-from typing import Required, TypedDict, Unpack
+from typing import Any
 
 from aotforge.base.architectures import Architectures
+from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.compile_plan import compile_one
 from aotforge.compile.model import KernelImage
 from aotforge.errors import AotforgeError
@@ -19,10 +18,10 @@ from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
 from aotforge.targets.backends import backend_of_arch, is_native, unexecutable
 from aotforge.targets.installed import find_device
 from aotforge.verify.interpreter.dispatch import uses_of
-from aotforge.verify.pool import Pool
+from aotforge.verify.pool import Pool, each
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
-from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
+from aotforge.verify.verdict_store import VerdictStore
 from aotforge.verify.verifier_digest import family_verifier_digest
 from vgpu.emulator.debugger.locations import LineMap, read_lines
 from vgpu.emulator.decoded import SourceMap
@@ -31,40 +30,26 @@ from vgpu.emulator.listing import instruction_names
 from vgpu.emulator.targets import emulated_target
 
 TIMEOUT = 600.0
-"""Default of `VerifyOptions.timeout`."""
+"""Seconds per image by default."""
 Sources = Callable[[ImageTask], SourceMap]
+Elsewhere = Callable[[Sequence[ImageTask]], Iterator[Verdict]]
 _EXPLAINED = 4  # images compiled again for their source lines: a fault in one kernel is in all its images
-
-
-class VerifyOptions(TypedDict, total=False):
-    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `keep`: store passed verdicts.
-
-    `device`: execute images of archs without a virtual GPU on a GPU here; else they get no verdict.
-    """
-
-    kernels_root: Required[Path]
-    cache: Required[Path]
-    jobs: int | None
-    on_event: OnEvent | None
-    on_stage: Callable[[str], None] | None
-    timeout: float
-    device: bool
-    keep: bool
 
 
 def verify_images(
     plan: Plan,
     images: Mapping[JobKey, KernelImage],
     *,
+    kernels_root: Path,
     architectures: Architectures | None = None,
-    **options: Unpack[VerifyOptions],
+    **options: Any,
 ) -> VerifyReport:
-    """A verdict for every image of the plan. Passed ones are kept in the cache and not executed again.
+    """A verdict for every image of the plan; `options` as of `verify_tasks`.
 
     With `architectures`, faulty images are compiled again to name source lines. Raises UnknownNameError,
     RulesError, ToolchainError, CacheError; failed images do not: see `VerifyReport.require_passed`.
     """
-    kernels_root, planned = options["kernels_root"], {job.key: job for job in plan.jobs}
+    planned = {job.key: job for job in plan.jobs}
 
     def lines(task: ImageTask) -> SourceMap:
         assert architectures is not None
@@ -76,7 +61,8 @@ def verify_images(
 
     tasks = image_tasks(plan, images, kernels_root)
     sources = lines if architectures else None
-    return verify_tasks(tasks, plan.pack, plan.archs, plan.profile, sources=sources, **options)
+    options |= {"kernels_root": kernels_root, "sources": sources}
+    return verify_tasks(tasks, plan.pack, plan.archs, plan.profile, **options)
 
 
 def source_map(
@@ -95,13 +81,18 @@ def load_interpreters(
     tasks: Iterable[ImageTask], cache: Path, on_stage: Callable[[str], None] | None = None
 ) -> dict[int, Path]:
     """Interpreters by lanes of a wave, compiled unless cached. Raises UnknownNameError, ToolchainError."""
+    return {
+        lanes: build_library(lanes, cache, "checks", names, on_stage)
+        for lanes, names in instructions_by_lanes(tasks).items()
+    }
+
+
+def instructions_by_lanes(tasks: Iterable[ImageTask]) -> dict[int, list[str]]:
+    """Names of the instructions of all images by lanes of a wave, sorted."""
     texts: dict[int, list[str]] = {}
     for task in tasks:
         texts.setdefault(emulated_target(task.arch).lanes, []).append(task.asm)
-    return {
-        lanes: build_library(lanes, cache, "checks", instruction_names(found), on_stage)
-        for lanes, found in texts.items()
-    }
+    return {lanes: sorted(instruction_names(found)) for lanes, found in sorted(texts.items())}
 
 
 def verify_tasks(
@@ -110,12 +101,24 @@ def verify_tasks(
     archs: tuple[str, ...],
     profile: str,
     *,
+    kernels_root: Path,
+    cache: Path,
+    jobs: int | None = None,
+    on_event: OnEvent | None = None,
+    on_stage: Callable[[str], None] | None = None,
+    timeout: float = TIMEOUT,
+    device: bool = False,
+    shared: SharedObjects = NOT_SHARED,
+    elsewhere: Elsewhere | None = None,
     sources: Sources | None = None,
-    **options: Unpack[VerifyOptions],
 ) -> VerifyReport:
-    """A verdict for every task, as `verify_images`; `sources` makes an image's source map."""
-    cache, on_event = options["cache"], options.get("on_event")
-    keys = {task.key: verdict_key(task) for task in tasks}
+    """A verdict for every task. Passed ones are kept in the cache, and not executed again.
+
+    `timeout`: seconds per image; `shared`: may have verdicts; `device`: execute images of archs without a
+    virtual GPU on a GPU here, else they get no verdict; `elsewhere`: passed verdicts of other machines on
+    emulated images; `sources` makes an image's source map.
+    """
+    store, by_key = VerdictStore(cache, shared), {task.key: task for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}
 
     def done(verdict: Verdict) -> None:
@@ -124,24 +127,31 @@ def verify_tasks(
             on_event(VerifyEvent(verdict=verdict, done=len(verdicts), total=len(tasks)))
 
     missing = []
+    store.expect(tasks)
     for task in tasks:
-        if unavailable := _unavailable(task, device=options.get("device", False)):
+        if unavailable := _unavailable(task, device=device):
             done(unavailable)
-        elif stored := load_verdict(cache, keys[task.key], task):
+        elif stored := store.load(task):
             done(stored)
         else:
             missing.append(task)
     executed_by = {task.key: backend_of_arch(task.arch).executed_by for task in missing}
     emulated = [task for task in missing if executed_by[task.key] == "virtual GPU"]
-    on_stage = options.get("on_stage")
+    began = time.monotonic()
+    for verdict in elsewhere(emulated) if elsewhere and emulated else ():
+        store.store(by_key[verdict.key], verdict)
+        done(verdict)
+    missing, emulated = ([task for task in some if task.key not in verdicts] for some in (missing, emulated))
     libraries = load_interpreters(emulated, cache, on_stage)
     if missing and on_stage:
         on_stage(f"executing {len(missing)} images of {pack}")
-    began = time.monotonic()  # compiling is no part of the speed
-    for verdict in _checked(missing, libraries, sources, options) if missing else ():
+    if not elsewhere:
+        began = time.monotonic()  # compiling is no part of the speed
+    own: dict[str, Any] = {"kernels_root": kernels_root, "cache": cache, "timeout": timeout}
+    for verdict in _checked(missing, Pool(**own, libraries=libraries), sources, jobs) if missing else ():
         # another machine's device is another one
-        if verdict.outcome == "passed" and executed_by[verdict.key] != "device" and options.get("keep", True):
-            store_verdict(cache, keys[verdict.key], verdict)
+        if verdict.outcome == "passed" and executed_by[verdict.key] != "device":
+            store.store(by_key[verdict.key], verdict)
         done(verdict)
     found, seconds = tuple(verdicts[task.key] for task in tasks), time.monotonic() - began
     return VerifyReport(pack=pack, archs=archs, profile=profile, verdicts=found, seconds=seconds)
@@ -161,18 +171,10 @@ def _unavailable(task: ImageTask, *, device: bool) -> Verdict | None:
 
 
 def _checked(
-    tasks: Sequence[ImageTask],
-    libraries: Mapping[int, Path],
-    sources: Sources | None,
-    options: VerifyOptions,
+    tasks: Sequence[ImageTask], pool: Pool, sources: Sources | None, jobs: int | None
 ) -> Iterator[Verdict]:
-    """Verdicts in the order in which they are ready, from as many processes as the machine has CPUs."""
+    """Verdicts in the order in which they are ready."""
     explained = threading.Semaphore(_EXPLAINED)
-    threads = ThreadPoolExecutor(min(options.get("jobs") or len(os.sched_getaffinity(0)), len(tasks)))
-    timeout = options.get("timeout", TIMEOUT)
-    pool = Pool(
-        kernels_root=options["kernels_root"], cache=options["cache"], timeout=timeout, libraries=libraries
-    )
 
     def one(task: ImageTask) -> Verdict:
         verdict = pool.check(task)
@@ -180,12 +182,7 @@ def _checked(
             return _explained(task, verdict, pool, sources)
         return verdict
 
-    try:
-        for future in as_completed([threads.submit(one, task) for task in tasks]):
-            yield future.result()
-    finally:
-        pool.close()
-        threads.shutdown(cancel_futures=True)
+    return each(pool, one, tasks, jobs)
 
 
 def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) -> Verdict:

@@ -21,7 +21,7 @@ from .call import DENSE, Bias, Dropout, arrays_of, tensor_of, values_of
 from .call import Case as Problem
 from .expectations import INPUTS, expected_of, known_of, outputs_of
 from .mask_cases import mask_cases, shaped_mask
-from .problems import BASE, COMPACT, general_problems, problems
+from .problems import BASE, COMPACT, general_problems, long_problem, problems
 from .sequences import Varlen
 
 _STATE = {"philox_seed_output": "seed", "philox_offset_output": "offset"}
@@ -41,6 +41,9 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
             without = f"{name}, no {_OPTIONAL[kernel]}"
             if kernel != "bwd_dq" or problem.bias:
                 found.append(Case(name=without, make=partial(invocation_of, kernel, problem, complete=False)))
+    if kernel == "attn_fwd" and not general and keys.get("mask") != 2 and not keys.get("dropout"):
+        long = Case(name="long", make=partial(invocation_of, kernel, long_problem(keys)), unless_reached=True)
+        found.append(long)
     return found
 
 

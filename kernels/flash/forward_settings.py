@@ -18,6 +18,8 @@ from aotforge.timed_rules import TimedSetting
 
 _NEAR = 2**23
 """Elements between rows whose offsets in a tile of 128 rows fit 32 bits."""
+_GROUP_REGISTERS = {128: 168, 192: 128}
+"""Of a thread by the queries of a block: two or three groups multiply 64 each, one copies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,9 @@ class Tuned:
     alone, `hinted` for the one with
     hints alone.
     `archs`: those of the file that it is for (all when empty). `groups`: forward_warpgroups.py, for heads of
-    exactly `max_width`.
+    exactly `max_width` and at least `least_q` queries: `first` columns in the first tile (0: all), registers
+    of a thread that multiplies or copies.
+    `spills`: hardware ran its images with spilled registers faster than every setting without.
     """
 
     max_width: int
@@ -56,6 +60,11 @@ class Tuned:
     hinted: bool = False
     archs: tuple[str, ...] = ()
     groups: bool = False
+    first: int = 0
+    least_q: int = 0
+    multiply_registers: int = 216
+    copy_registers: int = 72
+    spills: bool = False
 
     def fits(self, arch: str, functional: Functional) -> bool:
         """Whether this configuration is for the functional on this arch."""
@@ -71,20 +80,25 @@ class Tuned:
     def setting_of_groups(self, width: int, when: tuple[Condition, ...]) -> Setting:
         """The image of forward_warpgroups.py, which computes offsets of rows in a tile with 32 bits."""
         near = tuple(Between(value=f"stride_{name}", low=-_NEAR, high=_NEAR) for name in ("qm", "kn", "vn"))
+        long = (Between(value="seqlen_q", low=self.least_q, high=2**31 - 1),) if self.least_q else ()
         return TimedSetting(
             source="forward_warpgroups.py",
             constants={
                 "BLOCK_M": self.block_m,
                 "BLOCK_N": self.block_n,
                 "PART": width,
+                "FIRST": self.first or width,
                 "STAGES": self.num_stages,
+                "MULTIPLY_REGISTERS": self.multiply_registers,
+                "COPY_REGISTERS": self.copy_registers,
             },
-            when=(*when, Equals(value="varlen_bits", to=0), *near),
+            when=(*when, *long, Equals(value="varlen_bits", to=0), *near),
             unaligned=False,
             num_warps=self.num_warps,
             num_stages=self.num_stages,
-            # what three groups of four warps have each before they divide the registers among themselves
-            options={"enable_fp_fusion": False, "maxnreg": 168},
+            spills=self.spills,
+            # what the groups of four warps have each before they divide the registers among themselves
+            options={"enable_fp_fusion": False, "maxnreg": _GROUP_REGISTERS[self.block_m]},
         )
 
     def setting(self, width: int, when: tuple[Condition, ...], *, general: bool) -> Setting:
@@ -92,7 +106,7 @@ class Tuned:
         step = 0 if self.hold else min(self.piece, width & -width)
         columns = {"PART": width // self.parts, "PIECE": self.piece, "EXACT": not general, "STEP": step}
         few = (Between(value="seqlen_q", low=0, high=16),) if self.few else ()
-        return Setting(
+        return TimedSetting(
             constants={"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, **columns, "PACKED": self.few},
             when=(*when, *few),
             hinted=not general,
@@ -104,6 +118,7 @@ class Tuned:
             kpack=self.kpack,
             # a product rounded in the maximum and not in the difference makes large scores overflow
             options={"enable_fp_fusion": False},
+            spills=self.spills,
         )
 
 

@@ -121,6 +121,7 @@ _EQUAL = {
     "equal, large": replace(BASE, seqlen_q=40, seqlen_k=77, draw="equal", sm_scale=0.25),
     "equal, large, few rows": replace(BASE, seqlen_q=9, seqlen_k=77, draw="equal", sm_scale=0.25),
 }
+_LONG = replace(BASE, seqlen_q=8195, seqlen_k=150, layout=SPARE)
 _WIDE = 128
 _WIDE_SKIPS = {"complete blocks", "grouped", "few rows, many keys", "strided", "left only", "bottom-right"}
 """Problems of kernels above _WIDE: without those that need several blocks of a size that only narrow tiles have."""
@@ -155,6 +156,18 @@ def _other(problem: Problem, number: int) -> Problem:
         replace(problem, layout=UNALIGNED, head_dim=width - 3, head_dim_v=max(width // 3, 1)),
         replace(problem, layout=WIDER, head_dim=width // 5 + 1, head_dim_v=width - 1),
     )[number % 4]
+
+
+def long_problem(keys: Mapping[str, int]) -> Problem:
+    """For settings of many queries; slow where there are none."""
+    window = 9 if keys.get("mask") == 1 else None
+    return replace(
+        _LONG,
+        dtype=dtype_of(keys["dtype"]),
+        head_dim=keys["width"],
+        window_left=window and 8100,
+        window_right=window,
+    )
 
 
 _RAGGED = replace(BASE, heads_q=2, heads_k=2, seqlen_q=37, seqlen_k=70, layout=UNALIGNED)

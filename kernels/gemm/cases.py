@@ -115,6 +115,7 @@ _SHAPES = (
     _call(70, 136, 40, activation=2),
     _call(65, 24, 100, 2, 2, activation=3),
     _call(33, 67, 21, activation=1, bias=0),
+    _call(29, 136, 136, activation=3),
     # large ones with full blocks of the inner axis
     _call(264, 256, 64, activation=2),
     _call(300, 264, 192, activation=3, bias=0),
@@ -144,12 +145,17 @@ _TALL = (
 )
 """More rows of tiles than a group has, aligned only."""
 _LARGE = (
+    _call(576, 72, 136, activation=2),
+    _call(13, 8456, 136, activation=1),
+    _call(29, 8456, 136, activation=3, bias=0),
+    _call(520, 776, 136, activation=1),
     _call(1040, 776, 136, activation=1),
     _call(1300, 1240, 72, activation=3, bias=0),
+    _call(1600, 1544, 72, activation=2),
     _call(2100, 1544, 128),
     _call(2100, 1544, 136, activation=2),
 )
-"""For the settings of large matrices, aligned only: a case each. Calls this large are slow where no setting needs them."""
+"""For the settings of some shapes and of large matrices, aligned only: a case each. Calls this large are slow where no setting needs them."""
 
 
 def _aligned(kernel: str, shapes: tuple[dict[str, int], ...], keys: Mapping[str, int]) -> list[Case]:

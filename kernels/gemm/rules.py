@@ -31,17 +31,20 @@ from .operators import CORES, GEMM_NN, GEMM_NT, GEMM_STRIDED, RANK, TENSORS
 
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
 _DTYPES = ("fp16", "bf16", "fp32")
-_FEW_ROWS, _ANY = 16, 2**31 - 1
+_FEW_ROWS, _ANY_ROWS = 16, 2**31 - 1
+_ANY = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
     """A configuration for some dtypes (all when empty); the first of each kind that fits is taken.
 
-    `few`: for at most 16 rows. `least`: for aligned matrices of at least as many elements of the output, and
-    with `even` an `inner` that
-    is a multiple of `block_k`. Without either it serves all calls, and with `strided` those whose strides
-    have no vectors. `weight`: the
+    `few`: for at most 16 rows. `least`: for aligned matrices of at least as many elements of the output and
+    at most `most`, and with `even` an `inner` that is a multiple of `block_k`; `most_rows`, `least_columns`:
+    for aligned ones of at most as many rows, at least as many columns; `complete`: of complete blocks of
+    rows. Without these it serves all calls, with `unaligned` those that are not aligned, and with `strided`
+    those whose strides have no vectors.
+    `weight`: the
     kernel that it is for, nn or nt (both when empty). `halves`: the activation takes
     half of the columns at a time, which halves its registers. `archs`: those of the file that it is for (all
     when empty).
@@ -59,22 +62,40 @@ class Tuned:
     archs: tuple[str, ...] = ()
     few: bool = False
     least: int = 0
+    most: int = _ANY
+    most_rows: int = 0
+    least_columns: int = 0
+    complete: bool = False
     even: bool = False
     weight: str = ""
+    unaligned: bool = False
     strided: bool = False
     halves: bool = False
 
-    def setting(self) -> Setting:
-        """As the plan takes it."""
-        blocks = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "BLOCK_K": self.block_k}
-        large: tuple[Condition, ...] = (Between(value=("rows", "columns"), low=self.least),)
+    @property
+    def when(self) -> tuple[Condition, ...]:
+        """Conditions of a call; none for a configuration that serves all."""
+        found: tuple[Condition, ...] = ()
+        if self.most_rows:
+            found = (*found, Between(value="rows", low=0, high=self.most_rows))
+        if self.least_columns:
+            found = (*found, Between(value="columns", low=self.least_columns))
+        if self.complete:
+            found = (*found, MultipleOf(value="rows", of=self.block_m))
+        if self.least or self.most < _ANY:
+            found = (*found, Between(value=("rows", "columns"), low=self.least, high=self.most))
         if self.even:
-            large = (*large, MultipleOf(value="inner", of=self.block_k))
+            found = (*found, MultipleOf(value="inner", of=self.block_k))
+        return found
+
+    def setting(self, *, aligned: bool = False) -> Setting:
+        """As the plan takes it; `aligned`: for no other calls."""
+        blocks = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "BLOCK_K": self.block_k}
         return Setting(
             constants={**blocks, "GROUP": self.group, "EVEN": self.even, "HALVES": self.halves},
-            when=large if self.least else (),
-            unaligned=not self.least,
-            hinted=not self.strided,
+            when=self.when,
+            unaligned=not self.when and not aligned,
+            hinted=not self.strided and not self.unaligned,
             num_warps=self.num_warps,
             num_stages=self.num_stages,
             waves_per_eu=self.waves_per_eu,
@@ -99,14 +120,16 @@ def _settings(target: Target, functional: Functional, weight: str) -> tuple[Sett
         and (not row.dtypes or functional["dtype"] in row.dtypes)
         and (not row.archs or target.arch in row.archs)
     ]
-    main = next((row for row in fitting if not row.least), None)
+    main = next((row for row in fitting if not row.when and not row.unaligned), None)
     if main is None:
         return ()
-    return (*(row.setting() for row in fitting if row.least), main.setting())
+    unaligned = [row.setting() for row in fitting if row.unaligned][:1]
+    conditional = (row.setting() for row in fitting if row.when)
+    return (*conditional, main.setting(aligned=bool(unaligned)), *unaligned)
 
 
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes(*_DTYPES))
-_ROWS = Choice(name="rows", key="rows", options={_FEW_ROWS: _FEW_ROWS, "any": _ANY}, ladder=True)
+_ROWS = Choice(name="rows", key="rows", options={_FEW_ROWS: _FEW_ROWS, "any": _ANY_ROWS}, ladder=True)
 
 
 def _arguments(operator: Operator, hint: int | None) -> tuple[Argument, ...]:

@@ -11,6 +11,7 @@ namespace aotforge {
 namespace {
 
 constexpr const char* kDispatchFile = "dispatch.aotd";
+constexpr int kFoldersDeep = 3;  // PACK/flash/attn_fwd/FONLY__....aks2
 
 // Names below `path` that can be packs, sorted so that every machine takes the same one.
 hipError_t list_packs(const std::string& path, std::vector<std::string>& names) {
@@ -53,6 +54,36 @@ std::string other_levels(const std::vector<std::string>& archs, const std::vecto
   for (size_t at = 0; at < names.size() && !kind.empty(); ++at)
     for (const std::string& arch : served[at])
       if (arch.compare(0, kind.size(), kind) == 0) text += (text.empty() ? ": " : ", ") + names[at] + " is for " + arch;
+  return text;
+}
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// The ending of a container of AOTriton below a folder; "" without one.
+std::string_view aotriton_container(const std::string& path, int depth = kFoldersDeep) {
+  std::vector<std::string> names;
+  if (depth == 0 || list_folder(path, names) != 0) return {};
+  for (const std::string& name : names)
+    for (const std::string_view ending : {std::string_view(".aks2"), std::string_view(".zip")})
+      if (ends_with(name, ending)) return ending;
+  for (const std::string& name : names)
+    if (const std::string_view ending = aotriton_container(joined(path, name.c_str()), depth - 1); !ending.empty()) return ending;
+  return {};
+}
+
+// Folders that are no packs of this library, and the format of those that are packs of AOTriton.
+std::string other_formats(const std::string& images, const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    const std::string folder = joined(images, name.c_str());
+    if (FileSource(joined(folder, kDispatchFile).c_str()).error() != ENOENT) continue;
+    const std::string_view ending = aotriton_container(folder);
+    if (ending.empty()) continue;
+    text += (text.empty() ? "; of AOTriton's format, which this library does not read: " : ", ") + name + " (";
+    text.append(ending).append(")");
+  }
   return text;
 }
 
@@ -169,7 +200,8 @@ hipError_t find_pack(const std::string& images, const std::vector<std::string>& 
     if (file.error() != 0) continue;
     if (const hipError_t error = pack.verify(); error != hipSuccess) return error;
   }
-  log(Level::error, "%s: no image pack serves %s%s", images.c_str(), archs[0].c_str(), other_levels(archs, names, served).c_str());
+  const std::string others = other_levels(archs, names, served) + other_formats(images, names);
+  log(Level::error, "%s: no image pack serves %s%s", images.c_str(), archs[0].c_str(), others.c_str());
   return hipErrorNoBinaryForGpu;
 }
 

@@ -1,5 +1,6 @@
 // zstd's decoder: the functions that zstd_frame.cpp calls. With -fwhole-program the compiler drops every other function before it optimises
 // any, which takes a sixth of the time that all of zstd takes; a compiler without that option compiles all of them, and the linker drops them.
+#define _GNU_SOURCE  // zstd.c calls qsort_r; clang refuses functions without a declaration
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 #include <zstd_errors.h>

@@ -52,7 +52,6 @@ EXCEPTIONS: tuple[tuple[str, str], ...] = (
     ("aotforge/run/rootfs/assemble.py", "nobody"),  # the account of /etc/passwd
     ("aotforge/formats/archive.py", "tell"),  # io.IOBase
     ("aotforge/publish/fetch.py", "tell"),  # the same
-    ("tests/unit/base/test_progress.py", "live"),  # rich's live display
 )
 """Path and word (lower case) of standard names that are banned elsewhere."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aotforge.deliver.install.choose import InstallRequest, Machine
 from aotforge.deliver.install.install_release import Installation, install
-from aotforge.formats.archive import Link, Member, Members, write_tar_gz
+from aotforge.formats.archive import Link, Member, Members, sha256_file, write_tar_gz
 from aotforge.publish.index import Publication
 from aotforge.publish.keys import KeySet, create_keys, load_keys
 from aotforge.publish.stores.store import ObjectStore, Reader
@@ -62,8 +62,8 @@ def make_release(
             "aotriton/share/licenses/aotriton/LICENSE": Member(content=b"MIT\n"),
         }
     for archive, members in archives.items():
-        digests = write_tar_gz(folder / archive, members, epoch=0)
-        tars[archive.removesuffix(".gz")], sums[archive] = digests.tar, digests.file
+        tars[archive.removesuffix(".gz")] = write_tar_gz(folder / archive, members, epoch=0)
+        sums[archive] = sha256_file(folder / archive)
     contents = ReleaseContents(
         release=name,
         verified=True,

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from aotforge.errors import PackError
-from aotforge.pack.binary import bytes_source
+from aotforge.pack.binary import Source
 from aotforge.pack.container import read_images, read_index
 from aotforge.pack.dispatch import decode_dispatch
 from tests.support.runtime import Objects, build_objects
@@ -69,7 +69,7 @@ def python_reads(kind: str, data: bytes) -> str:
         if kind == "dispatch":
             decode_dispatch(data, file="bytes")
         else:
-            source = bytes_source("bytes", data)
+            source = Source("bytes", data)
             read_images(source, read_index(source))
     except PackError as error:
         return error.what

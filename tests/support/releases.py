@@ -58,7 +58,7 @@ def altered(release: Path, target: Path, kind: str, change: Callable[[Tree], obj
             members = read_members(path)
             change(members)
             path.unlink()
-            tar = write_tar_gz(path, members, epoch=1767225600).tar
+            tar = write_tar_gz(path, members, epoch=1767225600)
             written[digest] = (path, tar)
         tars[path.name.removesuffix(".gz")] = tar
     edit_manifest(target, lambda manifest: manifest["tarballs"].update(tars))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from aotforge.publish.stores.store import ErrorKind, StoreError
+from aotforge.publish.stores.store import StoreError
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nETag: tag\r\nX-Padding: "
 BODY = HEAD + b"\r\n\r\n"
@@ -51,4 +51,4 @@ def slow_server(head: bytes, piece: bytes, cut: int = 10**9) -> Iterator[str]:
 def refused(act: Callable[[], object], message: str) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         act()
-    assert caught.value.kind is ErrorKind.UNAVAILABLE and caught.value.cause and caught.value.hint
+    assert caught.value.cause and caught.value.hint

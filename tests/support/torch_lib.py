@@ -51,6 +51,6 @@ def tree(folder: Path) -> dict[str, str]:
         if path.is_symlink()
         else "folder"
         if path.is_dir()
-        else f"{path.stat().st_mode & 0o777:o} {path.read_text()}"
+        else f"{path.stat().st_mode & 0o777:o} {path.read_text(errors='backslashreplace')}"
         for path in sorted(folder.rglob("*"))
     }

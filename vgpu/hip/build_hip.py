@@ -28,7 +28,7 @@ python={python}
 root={root}
 if [ ! -x "$python" ] || [ ! -d "$root/vgpu" ]; then
     printf '%s\\n' "the Python or the package of this virtual HIP does not exist any more: $python, $root" >&2
-    echo 'Next step: build the library again: vgpu hip' >&2
+    echo 'Next step: build the library again: vgpu env' >&2
     exit 3
 fi
 # -I: no variable of Python's; PYTHONPATH cannot have a path with a colon

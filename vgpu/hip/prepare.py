@@ -1,8 +1,8 @@
 """Commands of the virtual HIP for its C++ part: `python -m vgpu.hip.prepare`.
 
-`prepare ARCH plain|checks` reads an image from standard input. It prints `ok` and the paths of program,
-interpreter and lines, a line each; or `error`, a hipError_t and a message. `explain LINES FAULT` reads
-allocations and prints a message.
+`prepare DEVICE plain|checks` (`gfx90a:sramecc+:xnack-`) reads an image from standard input. It prints `ok`
+and the paths of program, interpreter and lines, a line each; or `error`, a hipError_t and a message.
+`explain LINES FAULT` reads allocations and prints a message.
 """
 
 import ctypes
@@ -54,7 +54,7 @@ class Prepared:
 
 
 def prepare(
-    hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path, checks: bool = False
+    hsaco: bytes, device: str, *, places: Sequence[Path], cache: Path, checks: bool = False
 ) -> Prepared:
     """The image's text, verified and bound; kept in `cache` by image, text and emulator sources. Raises
     WrongArchError, MissingAssemblyError, and other errors of `_HIP_ERRORS`."""
@@ -63,14 +63,15 @@ def prepare(
     try:
         text = find_assembly(digest, places)
     except MissingAssemblyError:
-        _check_arch(hsaco, arch)
+        _check_arch(hsaco, device)
         raise
+    arch = device.partition(":")[0]
     variant: Variant = "checks" if checks else "plain"
-    parts = (digest, arch, variant, text, sources_digest(), processor())
+    parts = (digest, device, variant, text, sources_digest(), processor())
     stem = cache / _FOLDER / hashlib.sha256("\0".join(parts).encode()).hexdigest()
     if found := _stored(stem):
         return found
-    _check_arch(hsaco, arch)
+    _check_arch(hsaco, device)
     return _make(hsaco, text, digest, arch, variant, stem, cache)
 
 
@@ -165,14 +166,16 @@ def _make(
     )
 
 
-def _check_arch(hsaco: bytes, arch: str) -> None:
+def _check_arch(hsaco: bytes, device: str) -> None:
+    """The image is for the device's arch, and for its setting of every feature that the image names."""
     try:
         target = str(metadata(hsaco).get("amdhsa.target", ""))
     except ValueError as error:
         raise DecodeError(f"the image cannot be read: {error}") from error
-    found = target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
-    if found != arch:
-        raise WrongArchError(f"the image is for {found}, the device is {arch}")
+    arch, *features = target.split("-", 4)[-1].split(":")
+    device_arch, *device_features = device.split(":")
+    if arch != device_arch or not set(features) <= set(device_features):
+        raise WrongArchError(f"the image is for {':'.join((arch, *features))}, the device is {device}")
 
 
 def describe_fault(lines: Path, fault: bytes, allocations: str) -> UserError:

@@ -2,18 +2,17 @@
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-
-from elftools.elf.sections import SymbolTableSection
 
 from aotforge.base.html import render
 from aotforge.conformance.checks.calls import NO_COMPILER
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.compilers import Compiler
-from aotforge.conformance.findings import Finding, failed, finding_from, not_run
+from aotforge.conformance.findings import Finding, failed, finding_from, not_run, set_violations
 from aotforge.conformance.matrix_models import Interface
 from aotforge.errors import ToolchainError
-from aotforge.formats.shared_library import LibraryFileError, open_elf
+from aotforge.formats.shared_library import dynamic_symbols
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 
 OURS = "<aotriton/flash.h>"
@@ -59,21 +58,6 @@ def function_name(declaration: str) -> str:
     return found.group(1)
 
 
-def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsym") -> set[str]:
-    """Names of defined (or undefined) symbols of an ELF file's table. Raises OSError, LibraryFileError."""
-    with open_elf(path) as elf:
-        section = elf.get_section_by_name(table)
-        if not isinstance(section, SymbolTableSection):
-            return set()
-        return {
-            symbol.name
-            for symbol in section.iter_symbols()
-            if symbol.name
-            and symbol["st_info"]["bind"] != "STB_LOCAL"
-            and (symbol["st_shndx"] == "SHN_UNDEF") == undefined
-        }
-
-
 def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
     """Every symbol of the API level, from a generated program. Raises ToolchainError."""
     source = references(context.compat.interface, context.compat.level)
@@ -84,70 +68,51 @@ def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
     return found | {name.replace("C1E", "C2E") for name in found}
 
 
-def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *flags: str) -> Path:
+def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *more: str) -> Path:
     """A program compiled against the generated header and hip/hip_runtime.h. Raises ToolchainError."""
     text = header(context.compat.interface, context.compat.level).replace(
         "#include <hip/hip_runtime.h>", '#include "hip_runtime.h"'
     )
-    done = context.compilations.compile(
-        compiler,
-        source,
-        flags=["-std=c++17", "-Wno-invalid-offsetof", *flags],
-        files=[("interface.h", text), ("hip_runtime.h", HIP)],
-    )
+    flags = ["-std=c++17", "-Wno-invalid-offsetof", *more]
+    files = {"interface.h": text, "hip_runtime.h": HIP}
+    done = context.compile(compiler, source, flags=flags, files=files)
     if done.program is None:
         raise ToolchainError(f"{compiler.name} does not compile the interface", cause=done.output[-300:])
     return done.program
 
 
-def check_symbols(context: CheckContext) -> list[Finding]:
+def check_symbols(context: CheckContext) -> Iterator[Finding]:
     """The libraries export exactly the API level's symbols, and the functions of the operator header."""
-    operators = [_operator_symbols(path) for path in [context.libraries.get(OPERATOR_LIBRARY)] if path]
-    what = f"exactly the symbols of API level {context.compat.level}"
-    if not context.compilers:
-        return [not_run("symbols", what, NO_COMPILER), *operators]
-    wanted = _wanted_symbols(context, context.compilers[-1])
-    try:
-        found = dynamic_symbols(context.library)
-    except (OSError, LibraryFileError) as error:
-        return [failed("symbols", what, str(error)), *operators]
-    violations = [
-        *(f"{name} is missing" for name in _demangled(context, sorted(wanted - found))),
-        *(
-            f"{name} is exported and not part of it"
-            for name in _demangled(context, sorted(found - wanted - EXTRA))
-        ),
-    ]
-    return [
-        finding_from("symbols", what, violations, f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}"),
-        *operators,
-    ]
+    what, extra = f"exactly the symbols of API level {context.compat.level}", "is exported and not part of it"
+    if context.compilers:
+        wanted = _wanted_symbols(context, context.compilers[-1])
+        violations = set_violations(dynamic_symbols(context.library) - EXTRA, wanted, extra)
+        evidence = f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}"
+        yield finding_from("symbols", what, _demangled(context, violations), evidence)
+    else:
+        yield not_run("symbols", what, NO_COMPILER)
+    if library := context.libraries.get(OPERATOR_LIBRARY):
+        what = "exactly the functions of the operator library's header, and of TVM FFI for each"
+        header = library.parent.parent / "include" / "aotforge" / "ops.h"
+        declared = _FUNCTION.findall(header.read_text())
+        wanted = {f"{prefix}{name}" for prefix in ("aotforge_", "__tvm_ffi_") for name in declared} | {_ERROR}
+        violations = set_violations(dynamic_symbols(library), wanted, extra)
+        yield finding_from("symbols", what, violations, f"{len(declared)} functions")
 
 
-def _operator_symbols(library: Path) -> Finding:
-    what = "exactly the functions of the operator library's header, and of TVM FFI for each"
-    try:
-        declared = _FUNCTION.findall((library.parent.parent / "include" / "aotforge" / "ops.h").read_text())
-        found = dynamic_symbols(library)
-    except (OSError, ValueError) as error:
-        return failed("symbols", what, str(error))
-    wanted = {*(f"aotforge_{name}" for name in declared), *(f"__tvm_ffi_{name}" for name in declared), _ERROR}
-    violations = [f"{name} is missing" for name in sorted(wanted - found)]
-    violations += [f"{name} is exported and not part of it" for name in sorted(found - wanted)]
-    return finding_from("symbols", what, violations, f"{len(declared)} functions")
-
-
-def check_layout(context: CheckContext) -> list[Finding]:
+def check_layout(context: CheckContext) -> Iterator[Finding]:
     """Sizes, offsets, enumerators and versions in the headers equal the API level's."""
     what = f"struct layout of API level {context.compat.level}"
     if not context.compilers:
-        return [not_run("layout", what, NO_COMPILER)]
+        yield not_run("layout", what, NO_COMPILER)
+        return
     compiler, data, level = context.compilers[-1], context.compat.interface, context.compat.level
     flags = ["-std=c++17", "-Wno-invalid-offsetof", "-O0"]
     ours = context.compile(compiler, layout(data, level, OURS), flags=flags)
     if ours.program is None:
         errors = re.findall(r"error: (.*)", ours.output)[:3]
-        return [failed("layout", what, f"the headers lack members of the level: {'; '.join(errors)}")]
+        yield failed("layout", what, f"the headers lack members of the level: {'; '.join(errors)}")
+        return
     source, link = layout(data, level, '"interface.h"'), "-Wl,--unresolved-symbols=ignore-all"
     found = _printed(context, ours.program, {"LD_LIBRARY_PATH": str(context.prefix / "lib")})
     wanted = _printed(context, _compile_facts(context, compiler, source, "-O0", link), {})
@@ -161,9 +126,9 @@ def check_layout(context: CheckContext) -> list[Finding]:
         for name, value in _measured(context).items()
         if found.get(name, "").split(" ")[0] != str(value)
     ]
-    return [
-        finding_from("layout", what, violations, f"{len(wanted)} sizes, offsets and values; {compiler.name}")
-    ]
+    yield finding_from(
+        "layout", what, violations, f"{len(wanted)} sizes, offsets and values; {compiler.name}"
+    )
 
 
 def _measured(context: CheckContext) -> dict[str, int]:
@@ -187,7 +152,7 @@ def _printed(context: CheckContext, program: Path, environment: dict[str, str]) 
 
 
 def _demangled(context: CheckContext, names: list[str]) -> list[str]:
-    """C++ names as in source code, where binutils are installed."""
+    """Texts with C++ names as in source code, where binutils are installed."""
     if not names or shutil.which("c++filt") is None:
         return names
     done = context.programs.compile(["c++filt"], readable=(), seconds=_SECONDS, text="\n".join(names))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aotforge.base.html import render
 from aotforge.conformance.checks.context import CheckContext
-from aotforge.conformance.compilers import STANDARDS, WANTED, Compilation, Compiler, tree_digest
+from aotforge.conformance.compilers import STANDARDS, WANTED, Compilation, Compiler
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run, passed
 from aotforge.conformance.matrix_models import Calls, Row
 from aotforge.errors import ReleaseError, ToolchainError
@@ -86,19 +86,15 @@ def explain_failure(program: Program, output: str) -> tuple[str, ...]:
 
 def rows_with_calls(context: CheckContext, *, served: bool = True) -> list[Row]:
     """Rows whose calls must compile and link, or those not served: theirs must not compile."""
+    compat = context.compat
     return [
         row
-        for row in context.compat.rows
+        for row in compat.rows
         if row.calls
-        and context.compat.service(row).build == served
-        and (not served or _is_read(context, row))
+        and compat.service(row).build == served
+        # calls of commits that take our level: a branch may move to another
+        and (not served or compat.level in compat.calls.sets[row.calls].levels)
     ]
-
-
-def _is_read(context: CheckContext, row: Row) -> bool:
-    """The row's calls are those of its commits that take our level: a branch may move to another level."""
-    compat = context.compat
-    return bool(row.calls) and compat.level in compat.calls.sets[row.calls or ""].levels
 
 
 def _by_program(context: CheckContext, rows: list[Row]) -> Iterator[tuple[Program, list[Row]]]:
@@ -112,10 +108,10 @@ def compile_calls(context: CheckContext, program: Program, compiler: Compiler, s
     return context.compile(compiler, program.source, flags=[compiler.standard(standard)], hip=context.hip)
 
 
-def check_calls(context: CheckContext) -> list[Finding]:
+def check_calls(context: CheckContext) -> Iterator[Finding]:
     """Every served set with every compiler and standard, against HIP's headers where they are installed."""
-    findings = []
-    for program, rows in _by_program(context, rows_with_calls(context)):
+    served = rows_with_calls(context)
+    for program, rows in _by_program(context, served):
         outcomes = {
             f"{compiler.name} C++{standard}": compile_calls(context, program, compiler, standard)
             for compiler in context.compilers
@@ -125,19 +121,17 @@ def check_calls(context: CheckContext) -> list[Finding]:
             what = f"the calls of PyTorch {row.pytorch} compile and link"
             evidence = f"{', '.join(outcomes)}; {context.hip.name}"
             evidence += f"; calls of {row.calls_of}" if row.calls_of else ""
-            findings.append(
-                finding_from("calls", what, _failures(program, outcomes), evidence, row=row.name)
-                if outcomes
-                else not_run("calls", what, NO_COMPILER, row=row.name)
-            )
-    families = {compiler.family for compiler in context.compilers}
-    findings += [not_run("calls", f"with {name}", NO_COMPILER) for name in WANTED if name not in families]
-    return findings + [
-        not_run("calls", "refused or served", "its sources were not read", row=row.name)
-        for row in context.compat.rows
-        if row.status == "supported"
-        and (row.calls is None or (context.compat.service(row).build and not _is_read(context, row)))
-    ]
+            if outcomes:
+                yield finding_from("calls", what, _failures(program, outcomes), evidence, row=row.name)
+            else:
+                yield not_run("calls", what, NO_COMPILER, row=row.name)
+    for name in WANTED:
+        if all(compiler.family != name for compiler in context.compilers):
+            yield not_run("calls", f"with {name}", NO_COMPILER)
+    for row in context.compat.rows:
+        unknown = row.calls is None or (context.compat.service(row).build and row not in served)
+        if row.status == "supported" and unknown:
+            yield not_run("calls", "refused or served", "its sources were not read", row=row.name)
 
 
 def _failures(program: Program, outcomes: Mapping[str, Compilation]) -> list[str]:
@@ -154,16 +148,15 @@ def _failures(program: Program, outcomes: Mapping[str, Compilation]) -> list[str
     return [f"{text} [{', '.join(how)}]" for text, how in compilers.items()]
 
 
-def check_refused(context: CheckContext) -> list[Finding]:
+def check_refused(context: CheckContext) -> Iterator[Finding]:
     """Rows that the matrix lists as not served: their calls do not compile."""
-    findings = []
     for program, rows in _by_program(context, rows_with_calls(context, served=False)):
         outcome = None
         if context.compilers:
             flags = ["-std=c++17", "-fsyntax-only"]
             outcome = context.compile(context.compilers[-1], program.source, flags=flags, link=False)
-        findings += [_refused_finding(row, program, outcome) for row in rows]
-    return findings
+        for row in rows:
+            yield _refused_finding(row, program, outcome)
 
 
 def _refused_finding(row: Row, program: Program, outcome: Compilation | None) -> Finding:
@@ -193,13 +186,9 @@ def _hip_double(context: CheckContext) -> Path:
     library = context.work / "hip-double" / "libamdhip64.so.7"
     with context.lock:
         if not library.exists():  # once per run of the checks
-            done = context.compilations.compile(
-                context.compilers[-1],
-                "".join(f'#include "{path.name}"\n' for path in sources),
-                inputs=[tree_digest(folder)],
-                files=[(path.name, path.read_text()) for path in (*sorted(folder.glob("*.h")), *sources)],
-                flags=_HIP_FLAGS.split(),
-            )
+            source = "".join(f'#include "{path.name}"\n' for path in sources)
+            files = {path.name: path.read_text() for path in (*folder.glob("*.h"), *sources)}
+            done = context.compile(context.compilers[-1], source, flags=_HIP_FLAGS.split(), files=files)
             if done.program is None:
                 raise ToolchainError("the stand-in for HIP does not compile", cause=done.output[-400:])
             library.parent.mkdir(exist_ok=True)
@@ -233,13 +222,16 @@ def _hip_packs(context: CheckContext) -> dict[str, Path]:
     return {name: folder for name, folder in context.candidate.packs().items() if name.startswith("amd-")}
 
 
-def check_dropin(context: CheckContext) -> list[Finding]:
+def check_dropin(context: CheckContext) -> Iterator[Finding]:
     """Programs that need the library by each older name start with the release, and find its images."""
     if not context.compilers or not _hip_packs(context):
-        what = "programs built with an older point release run with this one"
-        return [not_run("drop-in", what, _NOTHING_TO_RUN)]
-    links = [(row, name) for row in rows_with_calls(context) for name in context.compat.service(row).links]
-    return [_dropin(context, row, name) for row, name in links]
+        yield not_run(
+            "drop-in", "programs built with an older point release run with this one", _NOTHING_TO_RUN
+        )
+        return
+    for row in rows_with_calls(context):
+        for name in context.compat.service(row).links:
+            yield _dropin(context, row, name)
 
 
 def _dropin(context: CheckContext, row: Row, name: str) -> Finding:
@@ -268,17 +260,20 @@ def _dropin(context: CheckContext, row: Row, name: str) -> Finding:
     return finding_from("drop-in", what, violations, evidence, row=row.name)
 
 
-def check_serving(context: CheckContext) -> list[Finding]:
+def check_serving(context: CheckContext) -> Iterator[Finding]:
     """Each pack serves attention on its archs; params of another version are refused."""
     packs = _hip_packs(context)
     if not context.compilers or not packs:
-        return [not_run("serving", "every image pack is used for attention", _NOTHING_TO_RUN)]
+        yield not_run("serving", "every image pack is used for attention", _NOTHING_TO_RUN)
+        return
     source, compiler = render("attention_probe.cpp.jinja"), context.compilers[-1]
     built = context.compile(compiler, source, flags=["-std=c++17"])
     if built.program is None:
-        return [failed("serving", "the program that calls attention compiles", built.output[-200:])]
-    opened = map(open_pack, packs.values())
-    return [_serves(context, built.program, pack, arch) for pack in opened for arch in pack.signature.archs]
+        yield failed("serving", "the program that calls attention compiles", built.output[-200:])
+        return
+    for pack in map(open_pack, packs.values()):
+        for arch in pack.signature.archs:
+            yield _serves(context, built.program, pack, arch)
 
 
 def _serves(context: CheckContext, program: Path, pack: OpenPack, arch: str) -> Finding:

@@ -2,20 +2,12 @@
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from aotforge.conformance.candidate import Candidate
-from aotforge.conformance.compilers import (
-    Compilation,
-    CompilationCache,
-    Compiler,
-    Hip,
-    standin_hip,
-    tree_digest,
-)
+from aotforge.conformance.compilers import Compilation, Compiler, Hip, compile_program, standin_hip
 from aotforge.conformance.matrix import Compatibility
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.run.release_programs import ReleasePrograms
@@ -57,21 +49,6 @@ class CheckContext:
         found = {self.compat.names[0]: self.library}
         return found | ({OPERATOR_LIBRARY: files} if any(map(os.path.lexists, parts)) else {})
 
-    @property
-    def compilations(self) -> CompilationCache:
-        """Compiler runs of these checks, with results of earlier ones."""
-        return CompilationCache(work=self.work, cache=self.cache or self.work, programs=self.programs)
-
-    @cached_property
-    def headers_digest(self) -> str:
-        """Digest of the release's headers."""
-        return tree_digest(self.prefix / "include")
-
-    @cached_property
-    def standin(self) -> Hip:
-        """The checkout's declarations of HIP."""
-        return standin_hip(self.checkout)
-
     def compile(
         self,
         compiler: Compiler,
@@ -80,14 +57,21 @@ class CheckContext:
         flags: Sequence[str],
         hip: Hip | None = None,
         link: bool = True,
+        files: Mapping[str, str] | None = None,
     ) -> Compilation:
-        """`source` with the headers of the release and of `hip` (default: the stand-in), and the library."""
-        hip = hip or self.standin
-        return self.compilations.compile(
+        """`source` with the headers of the release and of `hip` (default: the stand-in) and the library, or
+        with `files` alone."""
+        hip, headers = hip or standin_hip(self.checkout), self.prefix / "include"
+        alone = files is not None
+        return compile_program(
             compiler,
             source,
-            includes=[self.prefix / "include", *([hip.include] if hip.include else [])],
-            inputs=[self.headers_digest, hip.digest],
-            flags=[*flags, *hip.flags],
-            objects=[self.library] if link else [],
+            self.programs,
+            work=self.work,
+            cache=self.cache or self.work,
+            includes=[] if alone else [headers, *([hip.include] if hip.include else [])],
+            headers=[] if alone else [headers, hip.tree],
+            flags=flags if alone else [*flags, *hip.flags],
+            objects=[] if alone or not link else [self.library],
+            files=files or {},
         )

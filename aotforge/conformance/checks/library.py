@@ -7,9 +7,9 @@ from pathlib import Path
 
 from aotforge.conformance.candidate import files_below
 from aotforge.conformance.checks.context import CheckContext
-from aotforge.conformance.findings import Finding, failed, finding_from, passed
-from aotforge.errors import AotforgeError
-from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
+from aotforge.conformance.findings import Finding, finding_from, passed
+from aotforge.errors import listed
+from aotforge.formats.shared_library import SharedLibrary, read_shared_library
 from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.layout import TOP
 from aotforge.release.model import PlatformTag
@@ -31,32 +31,22 @@ DEVELOPMENT_FILES = (
 _MUST_EXIST = (f"lib/{PLAIN_NAME}", *DEVELOPMENT_FILES, "share/licenses/aotriton/LICENSE")
 
 
-def check_sonames(context: CheckContext) -> list[Finding]:
+def check_sonames(context: CheckContext) -> Iterator[Finding]:
     """SONAME, links of older point releases, and the files that PyTorch's CMake and find_package look for."""
-    names = (PLAIN_NAME, *context.compat.names[1:])
+    names, needed = (PLAIN_NAME, *context.compat.names[1:]), "what PyTorch's CMake and find_package look for"
     known = {PLAIN_NAME, OPERATOR_LIBRARY, *context.compat.names}
     others = sorted({path.name for path in (context.prefix / "lib").glob("*.so*")} - known)
     missing = [f"{name} is missing" for name in _MUST_EXIST if not (context.prefix / name).is_file()]
-    return [
-        _soname(context),
-        *(finding for name in names for finding in _link(context, name)),
-        finding_from("sonames", "what PyTorch's CMake and find_package look for", missing),
-        finding_from("sonames", "no other library", others),
-        *(
-            finding_from("sonames", f"lib/aotriton.images/{pack}/__signature__", missing)
-            for pack, folder in context.candidate.packs().items()
-            for missing in [[] if (folder / "__signature__").is_file() else ["is missing"]]
-        ),
-    ]
-
-
-def _soname(context: CheckContext) -> Finding:
-    try:
-        found = {wanted: read_soname(path) for wanted, path in context.libraries.items()}
-    except AotforgeError as error:
-        return failed("sonames", "SONAME", error.what)
+    for name in names:
+        yield from _link(context, name)
+    yield finding_from("sonames", needed, missing)
+    yield finding_from("sonames", "no other library", others)
+    for pack, folder in context.candidate.packs().items():
+        absent = [] if (folder / "__signature__").is_file() else ["is missing"]
+        yield finding_from("sonames", f"lib/aotriton.images/{pack}/__signature__", absent)
+    found = {wanted: read_soname(path) for wanted, path in context.libraries.items()}
     violations = [f"is {soname}, not {wanted}" for wanted, soname in found.items() if soname != wanted]
-    return finding_from("sonames", "SONAME", violations, ", ".join(found.values()))
+    yield finding_from("sonames", "SONAME", violations, ", ".join(found.values()))
 
 
 def _link(context: CheckContext, name: str) -> list[Finding]:
@@ -73,30 +63,23 @@ def _link(context: CheckContext, name: str) -> list[Finding]:
     ]
 
 
-def check_platform(context: CheckContext) -> list[Finding]:
+def check_platform(context: CheckContext) -> Iterator[Finding]:
     """glibc and libstdc++ versions by auditwheel's policies; file names contain the measured platform."""
     promised = context.compat.release.manylinux
-    try:
-        tag = measure_platform_tag(*context.libraries.values(), promised=promised)
-    except AotforgeError as error:
-        return [failed("platform", f"runs on {promised}", error.what)]
+    tag = measure_platform_tag(*context.libraries.values(), promised=promised)
     named = sorted({archive.platform for archive in context.candidate.runtimes})
-    differing = (
-        [f"files are named {', '.join(named)}, the libraries are {tag.tag}"] if named != [tag.tag] else []
-    )
-    return [
-        finding_from("platform", "the file names' platform is the measured one", differing, tag.tag),
-        _promise(context, tag),
-        *([] if context.development else _row_platforms(context, tag, promised)),
-    ]
-
-
-def _promise(context: CheckContext, tag: PlatformTag) -> Finding:
+    differing = f"files are named {', '.join(named)}, the libraries are {tag.tag}"
+    what = "the file names' platform is the measured one"
+    yield finding_from("platform", what, [] if named == [tag.tag] else [differing], tag.tag)
     what = f"runs on {tag.promised} (glibc and libstdc++ of that platform)"
-    if context.development and not tag.reaches:
-        return passed("platform", "development build", f"{tag.measured} only, as requested")
-    reasons = ", ".join(tag.reasons[:4]) + (", ..." if len(tag.reasons) > 4 else "")
-    return finding_from("platform", what, [] if tag.reaches else [f"needs {reasons}"], tag.measured)
+    if not context.development:
+        reasons = f"needs {listed(tag.reasons, 4)}"
+        yield finding_from("platform", what, [] if tag.reaches else [reasons], tag.measured)
+        yield from _row_platforms(context, tag, promised)
+    elif tag.reaches:
+        yield passed("platform", what, tag.measured)
+    else:
+        yield passed("platform", "development build", f"{tag.measured} only, as requested")
 
 
 def _row_platforms(context: CheckContext, tag: PlatformTag, promised: str) -> Iterator[Finding]:
@@ -148,25 +131,13 @@ _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
 """Statement -> its violations."""
 
 
-def check_elf(context: CheckContext) -> list[Finding]:
+def check_elf(context: CheckContext) -> Iterator[Finding]:
     """Dependencies, hardening, stripping, read from the ELF structure."""
-    found: dict[str, SharedLibrary] = {}
-    for name, path in context.libraries.items():
-        try:
-            found[name] = read_shared_library(path)
-        except (OSError, LibraryFileError) as error:
-            return [failed("elf", f"{name} is a shared library", str(error))]
-    needed = dict.fromkeys(name for elf in found.values() for name in elf.needed)
-    evidence = {"depends on nothing but glibc and libgcc": ", ".join(needed)}
-    return [
-        finding_from(
-            "elf",
-            what,
-            [f"{name}: {text}" for name, elf in found.items() for text in check(elf)],
-            evidence.get(what, ""),
-        )
-        for what, check in _ELF_CHECKS.items()
-    ]
+    found = {name: read_shared_library(path) for name, path in context.libraries.items()}
+    needed = ", ".join(dict.fromkeys(name for elf in found.values() for name in elf.needed))
+    for what, check in _ELF_CHECKS.items():
+        violations = [f"{name}: {text}" for name, elf in found.items() for text in check(elf)]
+        yield finding_from("elf", what, violations, needed if what.startswith("depends") else "")
 
 
 _BUILD_PATH = re.compile(
@@ -176,7 +147,7 @@ _BUILD_PATH = re.compile(
 _HOST_LENGTH = 6
 
 
-def check_paths(context: CheckContext) -> list[Finding]:
+def check_paths(context: CheckContext) -> Iterator[Finding]:
     """No file contains a path or the name of the machine that built it; `check_pack` reads images."""
     roots = {archive.root for archive in context.candidate.archives}
     files = {path: root for root in sorted(roots) for path in files_below(root / TOP)}
@@ -185,11 +156,8 @@ def check_paths(context: CheckContext) -> list[Finding]:
         for path, root in files.items()
         for text in build_machine_traces(path.read_bytes(), context.checkout)
     )
-    return [
-        finding_from(
-            "paths", "no path or name of the build machine in any file", violations, f"{len(files)} files"
-        )
-    ]
+    what = "no path or name of the build machine in any file"
+    yield finding_from("paths", what, violations, f"{len(files)} files")
 
 
 def build_machine_traces(data: bytes, checkout: Path) -> list[str]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from aotforge.conformance.candidate import files_below
 from aotforge.conformance.checks.context import CheckContext
-from aotforge.conformance.findings import Finding, failed, finding_from, not_run
-from aotforge.errors import AotforgeError
+from aotforge.conformance.findings import Finding, finding_from, not_run, set_violations
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.formats.wheel import CONSOLE, parse_wheel_name, read_wheel, write_wheel
 from aotforge.pack.reader import open_pack
@@ -16,32 +15,21 @@ from aotforge.release.release import read_windows
 from aotforge.release.wheels import build_package, wheel_contents
 
 
-def check_wheels(context: CheckContext) -> list[Finding]:
+def check_wheels(context: CheckContext) -> Iterator[Finding]:
     """Every wheel in the folder; those of library and images are complete when there is one."""
-    paths = sorted(context.candidate.folder.glob("*.whl"))
-    if not paths:
-        return [not_run("wheels", "the wheels", "the release has none")]
-    found: dict[str, dict[str, bytes]] = {}
-    for path in paths:
-        try:
-            found[path.name] = read_wheel(path)
-        except (AotforgeError, OSError) as error:
-            return [failed("wheels", f"{path.name} can be read", str(error))]
-    try:
-        with tempfile.TemporaryDirectory(dir=context.work) as scratch:
-            made = {path.name: read_wheel(path) for path in _made(context, found, Path(scratch))}
-    except (AotforgeError, OSError, LookupError) as error:
-        return [failed("wheels", "the archives have what wheels are made of", str(error))]
-    faults = [f"{name} is missing" for name in sorted(made.keys() - found.keys())]
-    faults += [f"{name} is not a wheel of this release" for name in sorted(found.keys() - made.keys())]
+    found = {path.name: read_wheel(path) for path in sorted(context.candidate.release.folder.glob("*.whl"))}
+    if not found:
+        yield not_run("wheels", "the wheels", "the release has none")
+        return
+    with tempfile.TemporaryDirectory(dir=context.work) as scratch:
+        made = {path.name: read_wheel(path) for path in _made(context, found, Path(scratch))}
+    faults = set_violations(found, made, "is not a wheel of this release")
     bills: list[str] = []
     for name in sorted(made.keys() & found.keys()):
         faults += _differences(name, found[name], made[name])
         bills += [f"{name}: {text}" for text in _bill_faults(name, found[name])]
-    return [
-        finding_from("wheels", "every file as this checkout makes it", faults, f"{len(made)} wheels"),
-        finding_from("wheels", "the SBOM of each lists its files", bills),
-    ]
+    yield finding_from("wheels", "every file as this checkout makes it", faults, f"{len(made)} wheels")
+    yield finding_from("wheels", "the SBOM of each lists its files", bills)
 
 
 def _made(context: CheckContext, found: Mapping[str, Mapping[str, bytes]], folder: Path) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from aotforge.conformance.checks.abi import function_name
@@ -29,30 +29,28 @@ _CHARACTERISTICS = {
 }
 
 
-def check_windows(context: CheckContext) -> list[Finding]:
+def check_windows(context: CheckContext) -> Iterator[Finding]:
     """Layout, imports, exports and images of each aotriton-<release>-win_amd64-shared*.zip."""
     if not context.candidate.windows:
-        return [not_run("windows", "the Windows archive", "the release has none")]
-    return [finding for path in context.candidate.windows for finding in _check_archive(context, path)]
+        yield not_run("windows", "the Windows archive", "the release has none")
+    for path in context.candidate.windows:
+        yield from _check_archive(context, path)
 
 
 def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
-    try:
-        found = list(zip_members(path))
-    except (OSError, zipfile.BadZipFile) as error:
-        yield failed("windows", f"{path.name} can be read", str(error))
-        return
+    found = list(zip_members(path))
     members, contents = [info for info, _ in found], {info.filename: data for info, data in found}
     what = "layout that PyTorch expects, one top folder"
     yield finding_from("windows", what, _layout_violations(members), path.name)
-    yield _naming(context, path.name, contents)
+    packs = _packs(contents)
+    yield _naming(context, path.name, packs)
     traces = (
         f"{name}: {text}"
         for name, data in contents.items()
         for text in build_machine_traces(data, context.checkout)
     )
     yield finding_from("windows", f"no path or name of the build machine in {path.name}", traces)
-    yield from _images(context, contents)
+    yield from _images(context, packs)
     for name in (name for name in contents if name.lower().endswith((".dll", ".exe"))):
         try:
             module = read_module(contents[name])
@@ -74,26 +72,29 @@ def _layout_violations(members: list[zipfile.ZipInfo]) -> Iterator[str]:
         yield "its members have several times"
 
 
-def _naming(context: CheckContext, file: str, contents: Iterable[str]) -> Finding:
-    """The layout has no other packs than the name."""
-    release, archive = context.candidate.name, parse_artifact_name(file)
-    inside = (name.removeprefix(_IMAGES).partition("/") for name in contents if name.startswith(_IMAGES))
-    held = {pack for pack, _, file in inside if file}
-    wrong = [] if archive and archive.release == release else [f"{file} is not of {release}"]
-    wrong += [f"{pack} is not in it" for pack in sorted(archive.packs - held if archive else ())]
-    return finding_from("windows", "the archive's name states its release and its packs", wrong, file)
-
-
-def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Finding]:
-    """Packs in the archive are the Linux archives' packs, file for file."""
+def _packs(contents: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """The files of each pack."""
     found: dict[str, dict[str, bytes]] = {}
     for name, data in contents.items():
         pack, _, file = name.removeprefix(_IMAGES).partition("/")
-        if name.startswith(_IMAGES) and file and "/" not in file:
+        if name.startswith(_IMAGES) and file:
             found.setdefault(pack, {})[file] = data
-    packs = context.candidate.packs()
-    for pack, files in found.items():
-        linux = {path.name: path.read_bytes() for path in packs[pack].iterdir()} if pack in packs else {}
+    return found
+
+
+def _naming(context: CheckContext, file: str, packs: Collection[str]) -> Finding:
+    """The layout has no other packs than the name."""
+    release, archive = context.candidate.release.name, parse_artifact_name(file)
+    wrong = [] if archive and archive.release == release else [f"{file} is not of {release}"]
+    wrong += [f"{pack} is not in it" for pack in sorted(archive.packs.difference(packs) if archive else ())]
+    return finding_from("windows", "the archive's name states its release and its packs", wrong, file)
+
+
+def _images(context: CheckContext, packs: Mapping[str, Mapping[str, bytes]]) -> Iterator[Finding]:
+    """Packs in the archive are the Linux archives' packs, file for file."""
+    ours = context.candidate.packs()
+    for pack, files in packs.items():
+        linux = {path.name: path.read_bytes() for path in ours[pack].iterdir()} if pack in ours else {}
         names = sorted(linux.keys() | files.keys())
         differing = [f"{name} differs" for name in names if linux.get(name) != files.get(name)]
         what = f"{pack} in the Windows archive is the pack of the Linux archive"

@@ -59,6 +59,10 @@ class DropInReport:
     pytorch_use: str = ""
     warnings: tuple[str, ...] = ()
 
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return {**vars(self), "folder": str(self.folder)}
+
     def notes(self) -> list[str]:
         """Whether PyTorch uses the images, and the warnings."""
         use = [f"PyTorch will use these images: {self.pytorch_use}"] if self.pytorch_use else []
@@ -82,12 +86,10 @@ _Name = Annotated[str, AfterValidator(_file_name)]
 
 class _Record(Manifest):
     """`names`: entries of torch/lib that are links of the drop-in; `release`: the one that they select;
-    `staged`: all releases with a folder in the store, which no others may be removed. `originals` is of
-    earlier versions."""
+    `staged`: all releases with a folder in the store, which no others may be removed."""
 
     format: Literal[2] = 2
     names: tuple[_Name, ...]
-    originals: tuple[_Name, ...] = ()
     release: _Name
     staged: tuple[_Name, ...]
 

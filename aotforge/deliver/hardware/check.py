@@ -19,8 +19,8 @@ from aotforge.pack.reader import open_files
 from aotforge.pipeline.image_texts import check_texts
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.selection import Only
-from aotforge.release.release import Release, ReleasedPack
-from aotforge.release.release_tasks import check_listed, operator_kernels, release_tasks
+from aotforge.release.release import Release
+from aotforge.release.release_tasks import operator_kernels, release_tasks
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
 from aotforge.verify.device.watchdog import Limits, check_on_device
 from aotforge.verify.verdict import ImageTask
@@ -58,8 +58,9 @@ def check_release(
     """
     began = time.monotonic()
     pack_name = load_architectures(request.root / "manifests").architectures[device.arch].pack
-    released, profile, tasks = _tasks(request, folder, pack_name, device.arch)
-    on_stage(f"{len(tasks)} images of {released.release} on {device.name} ({device.arch}), {device.version}")
+    opened = Release.open(folder)
+    profile, tasks = _tasks(request, opened, pack_name, device.arch)
+    on_stage(f"{len(tasks)} images of {opened.name} on {device.name} ({device.arch}), {device.version}")
     if device.emulator:
         on_stage(f"{device.emulator} plays this device: it is not hardware")
     results, ended = [], ""
@@ -71,10 +72,10 @@ def check_release(
     times, torch = call_times(results, device, request.torch) if request.repeat else ([], "not requested")
     return HardwareReport(
         date=request.date,
-        release=released.release,
+        release=opened.name,
         profile=profile,
         pack=pack_name,
-        sums=released.sums,
+        sums=opened.digest,
         device=ReportedDevice.model_validate(
             {name: value for name, value in asdict(device).items() if name != "number"}
         ),
@@ -89,20 +90,17 @@ def check_release(
     )
 
 
-def _tasks(
-    request: CheckRequest, folder: Path, pack: str, arch: str
-) -> tuple[ReleasedPack, str, Sequence[ImageTask]]:
-    """The pack, its profile, and the selected images."""
-    for released in Release.open(folder).packs((pack,)):
+def _tasks(request: CheckRequest, release: Release, pack: str, arch: str) -> tuple[str, Sequence[ImageTask]]:
+    """The pack's profile, and the selected images."""
+    for released in release.packs((pack,)):
         opened = open_files(released.pack)
         selected = request.only.kernels(operator_kernels(opened))
-        check_listed(released, opened)
         tasks = release_tasks(released, opened, (arch,), Checkout(request.root), selected)
         check_texts(tasks)
         if tasks:
-            return released, opened.signature.profile, tasks
+            return opened.signature.profile, tasks
     raise ReleaseError(
-        f"{folder} has no images for {arch} in {pack}",
+        f"{release.folder} has no images for {arch} in {pack}",
         hint=f"./dev build --arch {arch}, or name another release with --release",
     )
 

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from pydantic import ValidationError
 
 from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.hardware import HardwareReport, HardwareRun
 from aotforge.base.manifest_reader import write_yaml
 from aotforge.deliver.hardware.report import PREDICATE, STATEMENT
 from aotforge.errors import ReportError
-from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_file import parse_json, parse_model, read_regular
 from aotforge.release.signing import open_statement
 
 _LIMIT = 32 * 1024 * 1024
@@ -80,25 +79,17 @@ def read_report(data: bytes, key: Ed25519PublicKey | None, name: str) -> Hardwar
         document = parse_json(data)
         enveloped = isinstance(document, dict) and "payload" in document
         if key or enveloped:
-            data = (
-                open_statement(data, key)
-                if key
-                else base64.b64decode(str(document["payload"]), validate=True)
-            )
+            data = open_statement(data, key) if key else base64.b64decode(document["payload"], validate=True)
             document = parse_json(data)
         if (document["_type"], document["predicateType"]) != (STATEMENT, PREDICATE):
             raise ValueError(f"its type is {str(document['predicateType'])[:80]!r}")
-        return HardwareReport.model_validate_json(json.dumps(document["predicate"]))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return parse_model(json.dumps(document["predicate"]), HardwareReport)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        what = f"{error!s:.200}"
-    raise ReportError(
-        f"{name} is not a valid report of a check: {what}",
-        cause="it is another file, was edited, or is of another version",
-        hint=_AGAIN,
-    )
+        raise ReportError(
+            f"{name} is not a valid report of a check: {error!s:.200}",
+            cause="it is another file, was edited, or is of another version",
+            hint=_AGAIN,
+        ) from None
 
 
 def _run_of(report: HardwareReport, digest: str, key: str) -> HardwareRun:

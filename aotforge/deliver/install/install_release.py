@@ -37,6 +37,7 @@ from aotforge.publish.stores.store import Reader, StoreError
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST
 
+Extract = Callable[[list[IndexedFile], Path], dict[str, str]]
 DropIn = Callable[[Path, str, Path], object]
 """Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises
 AotforgeError."""
@@ -90,22 +91,36 @@ def install(
     Raises UnknownNameError, InstallError, TrustError, OutputError; an earlier installation is then unchanged.
     """
     release, notes = choose_release(index, request)
-    download = _Download(reader=reader, release=release, folder=downloads, on_progress=on_progress)
     archs, fresh = tuple(request.packs), True
+
+    def path(file: IndexedFile, count: Callable[[int], None]) -> Path:
+        """An archive: read in place from a folder, else downloaded first, so that it can resume."""
+        name = f"{release.name}/{file.name}"
+        if isinstance(reader, DirectoryStore):
+            return Path(reader.url, name)
+        return fetch_file(reader, name, file, downloads, on_bytes=count)
+
+    def extract(files: list[IndexedFile], target: Path) -> dict[str, str]:
+        """The files below `target`, as InstallRecord has them."""
+        total, sink = sum(file.size for file in files), FolderWriter(root=target)
+        count = byte_counter(on_progress, "downloading", total)
+        paths = [path(file, count) for file in files]
+        count = byte_counter(on_progress, "unpacking", total)
+        for file, archive in zip(files, paths, strict=True):
+            unpack(file, archive, sink, on_bytes=count)
+        return sink.made
+
     with install_errors():
         if request.prefix is not None:
             place = real_prefix(request.prefix)
             with output_lock(place):
-                archs, files, more, fresh = _install_prefix(download, request, machine, place)
-        elif request.torch_lib is None or drop_in is None:
-            raise InstallError(
-                "there is no folder to install to", hint="--prefix DIR or --pytorch-lib TORCH/LIB"
-            )
+                archs, files, more, fresh = _install_prefix(release, extract, request, machine, place)
         else:
+            assert request.torch_lib is not None and drop_in is not None
             place = request.torch_lib
             files, more = choose_files(release, request, machine)
             with scratch_folder(downloads, "unpacked-") as scratch, output_errors(scratch):
-                download.unpack(files, scratch)
+                extract(files, scratch)
                 drop_in(scratch, release.name, place)
     return Installation(
         release=release.name,
@@ -119,11 +134,10 @@ def install(
 
 
 def _install_prefix(
-    download: _Download, request: InstallRequest, machine: Machine, prefix: Path
+    release: IndexedRelease, extract: Extract, request: InstallRequest, machine: Machine, prefix: Path
 ) -> tuple[tuple[str, ...], list[IndexedFile], tuple[str, ...], bool]:
     """Archs and archives of the tree, notes, and whether it was changed."""
-    release, record = download.release, read_record(prefix)
-    packs, notes = dict(request.packs), tuple[str, ...]()
+    record, packs, notes = read_record(prefix), dict(request.packs), tuple[str, ...]()
     if record:
         check_other_files(prefix, record)
         if record.release == release.name:
@@ -138,7 +152,7 @@ def _install_prefix(
             return tuple(packs), files, notes, False
         notes += tuple(f"{prefix / name} was changed or missing and is restored" for name in changed)
     with staged_folder(prefix) as staged:
-        made = download.unpack(files, staged)
+        made = extract(files, staged)
         if RECORD in made:
             raise InstallError(
                 f"release {release.name} holds {RECORD}, which only an installation has",
@@ -147,34 +161,6 @@ def _install_prefix(
             )
         write_record(staged, InstallRecord(release=release.name, archs=packs, archives=archives, files=made))
     return tuple(packs), files, notes, True
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Download:
-    """A release of a store; downloads go to `folder`."""
-
-    reader: Reader
-    release: IndexedRelease
-    folder: Path
-    on_progress: OnProgress
-
-    def unpack(self, files: list[IndexedFile], target: Path) -> dict[str, str]:
-        """Downloads and unpacks; returns the files below `target`, as InstallRecord has them."""
-        total = sum(file.size for file in files)
-        paths = [self._path(file, total) for file in files]
-        sink = FolderWriter(root=target)
-        count = byte_counter(self.on_progress, "unpacking", total)
-        for file, path in zip(files, paths, strict=True):
-            unpack(file, path, sink, on_bytes=count)
-        return sink.made
-
-    def _path(self, file: IndexedFile, total: int) -> Path:
-        """An archive: read in place from a folder, else downloaded first, so that it can resume."""
-        name = f"{self.release.name}/{file.name}"
-        if isinstance(self.reader, DirectoryStore):
-            return Path(self.reader.url, name)
-        count = byte_counter(self.on_progress, "downloading", total)
-        return fetch_file(self.reader, name, file, self.folder, on_bytes=count)
 
 
 def unpack(

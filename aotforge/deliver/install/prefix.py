@@ -1,6 +1,5 @@
 """The installed tree, with a record of every file in it."""
 
-import hashlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -8,9 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from aotforge.base.files import open_regular, output_errors, output_lock, write_atomic
+from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.manifest_reader import Manifest
 from aotforge.errors import InstallError
+from aotforge.formats.archive import sha256_file
+from aotforge.formats.untrusted_file import read_regular
 
 RECORD = ".aotforge-install.json"
 _RECORD_LIMIT = 1 << 24
@@ -54,8 +55,7 @@ def read_record(prefix: Path) -> InstallRecord | None:
     """The record of an installation; None for an empty or missing `prefix`. Raises InstallError for other
     contents."""
     try:
-        with open_regular(prefix / RECORD) as file:
-            return InstallRecord.model_validate_json(file.read(_RECORD_LIMIT))
+        return InstallRecord.model_validate_json(read_regular(prefix / RECORD, limit=_RECORD_LIMIT))
     except FileNotFoundError:
         if not prefix.exists() or (prefix.is_dir() and not any(prefix.iterdir())):
             return None
@@ -122,7 +122,6 @@ def _content(path: Path) -> str:
     try:
         if path.is_symlink():
             return f"-> {path.readlink()}"
-        with open_regular(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_file(path) if path.is_file() else ""
     except OSError:
         return ""

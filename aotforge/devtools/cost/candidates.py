@@ -1,5 +1,6 @@
 """Images of a cost request: of a profile, or of a kernel with the user's settings."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -7,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.architectures import Profile, Profiles, load_architectures
-from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.compile_plan import compile_plan, find_job
 from aotforge.compile.model import KernelImage
 from aotforge.devtools.selection import choose, find_kernel, require_known
-from aotforge.errors import CompileError, ResourceError, UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import CompileError, ResourceError, UnknownNameError, UnsupportedError
 from aotforge.plan.checkout import Checkout
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.families import LoadedFamily, load_families
+from aotforge.plan.families import LoadedFamily
 from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.plan.planner import make_plan, plan_project
-from aotforge.rules import Kernel, Scalar, Setting
+from aotforge.rules import Functional, Kernel, Scalar, Setting, Target
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 
+_KEY = re.compile(r"[0-9a-f]{8,}")
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
 
@@ -72,6 +73,8 @@ def find_candidates(request: CostRequest) -> list[Candidate]:
         try:
             kernel = find_kernel(request.root, name)
         except UnknownNameError:
+            if ":" not in name and not _KEY.fullmatch(name):
+                raise
             if settings:
                 hint = "name the kernel, e.g. attn_fwd"
                 raise UnsupportedError(
@@ -110,37 +113,22 @@ def _compile(
 
 def _find_image(request: CostRequest, name: str) -> Candidate:
     """An image by job label, or by at least eight digits of the job's key."""
-    plan = plan_project(Checkout(request.root), archs=[request.arch], profile=request.profile)
-    found = [j for j in plan.jobs if j.label == name]
-    found += [j for j in plan.jobs if len(name) >= 8 and j.key.startswith(name)]
-    families = load_families(request.kernels)
-    if not found:
-        kernels = [f"{one.family.name}.{kernel.name}" for one in families for kernel in one.family.kernels]
-        raise UnknownNameError(
-            f"no image {name} for {request.arch} in profile {plan.profile}",
-            cause="it is not the label or key of a job, nor a kernel",
-            hint=suggest(name, [j.label for j in plan.jobs] if ":" in name else kernels),
-        )
-    job = found[0]
-    folder = next(item.folder for item in families if item.family.name == job.family)
+    checkout = Checkout(request.root)
+    plan = plan_project(checkout, archs=[request.arch], profile=request.profile)
+    job = find_job([plan], name)
+    folder = next(item.folder for item in checkout.families if item.family.name == job.family)
     return Candidate(name=job.label, plan=plan, job=job, folder=folder)
 
 
 def _with_setting(
     request: CostRequest, named: tuple[LoadedFamily, Kernel], setting: Mapping[str, str]
 ) -> Candidate:
-    """A kernel for one functional: with the rules' settings, or the last one with hints alone, changed by
-    `setting`."""
+    """A kernel for one functional by the rules' settings, or the changed one with `setting`."""
     loaded, found = named
     functional = choose(found, request.keys)
-    architectures = load_architectures(request.root / "manifests")
-    offered = found.settings(architectures.find(request.arch).target(request.arch), functional)
-    if not offered:
-        raise UnsupportedError(f"{found.name} has no setting on {request.arch}")
-    # a call of a given shape has aligned tensors: it takes the last image with hints, where there is one
-    last = next((one for one in reversed(offered) if one.hinted), offered[-1])
-    chosen = tuple(offered)
+    checkout, chosen = Checkout(request.root), offered_settings(request, found, functional)[1]
     if setting:
+        last = changed_setting(chosen)
         made = changed(last, setting, found.name)
         when = replace(made, when=last.when, unaligned=not last.hinted)
         chosen = (when if request.restricted else made,)
@@ -154,11 +142,11 @@ def _with_setting(
         (replace(loaded, family=family),),
         SourceTree(root=request.kernels),
         archs=[request.arch],
-        architectures=architectures,
+        architectures=checkout.architectures,
         profiles=Profiles.model_validate({"schema": 1, "default": "cost", "profiles": {"cost": profile}}),
         profile="cost",
         toolchain=read_toolchain(pinned_triton(request.root / "requirements" / "build.in")),
-        hazards=load_hazards(request.root / "manifests"),
+        hazards=checkout.hazards,
     )
     text = ", ".join(f"{name}={value}" for name, value in setting.items())
     name = f"{found.name} ({text})" if text else found.name
@@ -170,6 +158,22 @@ def _with_setting(
         dispatched=not setting,
         setting=setting,
     )
+
+
+def offered_settings(
+    request: CostRequest, kernel: Kernel, functional: Functional
+) -> tuple[Target, tuple[Setting, ...]]:
+    """The request's target, and the rules' settings for it, in order. Raises UnsupportedError without any."""
+    target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
+    if offered := kernel.settings(target, functional):
+        return target, offered
+    raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
+
+
+def changed_setting(offered: Sequence[Setting]) -> Setting:
+    """The one that the user's values change: the last with hints, which calls of a
+    shape take: their tensors are aligned."""
+    return next((one for one in reversed(offered) if one.hinted), offered[-1])
 
 
 def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:

@@ -88,11 +88,7 @@ def _issued(work: Work, model: IssueModel) -> tuple[float, float, float]:
 
 
 def _local(work: Work, model: IssueModel) -> float:
-    """Cycles of LDS over the launch: its banks, or the ports between it and pairs of SIMDs, whichever takes
-    longer.
-
-    A port moves `lds_port` bytes a clock each way; addresses and data of stores share the way in.
-    """
+    """Cycles of LDS: of its banks, or of the ports to pairs of SIMDs, whose way in stores share."""
     accesses = {name: one for name, one in work.traffic.items() if name.startswith("LDS")}
     banks = sum(one.cycles for one in accesses.values()) / model.lds_pipes
     permutes = sum(count for name, count in work.names.items() if name.startswith("ds_") and is_permute(name))

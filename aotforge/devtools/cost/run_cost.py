@@ -16,11 +16,9 @@ from aotforge.devtools.cost.timeline import PathRecorder, timeline
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case, integers, require_known
 from aotforge.errors import UnsupportedError
-from aotforge.targets.amd.code_object import read_stats
-from aotforge.targets.amd.occupancy import resident_workgroups
-from aotforge.verify.interpreter.dispatch import Launch, launch_of, uses_of
+from aotforge.targets.amd.backend import AMD, resident_workgroups
+from aotforge.verify.interpreter.dispatch import Launch, launch_of, launches_of, uses_of
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
-from vgpu.code_object import kernel_metadata
 from vgpu.emulator.measure import Meter
 from vgpu.emulator.program import Emulator, LaunchRequest, Program
 
@@ -70,7 +68,7 @@ class ProgramCost:
         assert measured is not None
         lanes, groups = program.target.lanes, math.prod(grid)
         waves = -(-program.threads // lanes)
-        stats = read_stats(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
+        stats = AMD.stats(self._hsaco, {"shared": lds_bytes, "num_warps": waves})
         architecture = load_architectures().amd[model.arch]
         steps = steps_of(measured.lines, program.effects(), model, lanes)
         times = timeline(
@@ -119,19 +117,14 @@ def dispatched(request: CostRequest, one: Candidate) -> Candidate:
     UnsupportedError."""
     if not one.dispatched:
         return one
-    uses = uses_of(one.plan, {job.key: job.target.arch for job in one.plan.jobs})
-    kernel, key = next((use.kernel, use.key) for found in uses.values() for use in found)
-    for case in _cases(request, one, kernel.name, dict(zip(kernel.keys, key, strict=True))):
-        values = _made(case, request.shape).values
-        for job in one.plan.jobs:
-            launches = [launch_of(use, values) for use in uses[job.key]]
-            if any(launch is not None and 0 not in launch.grid for launch in launches):
+    kernel = one.plan.kernels[0]
+    keys = dict(zip(kernel.keys, kernel.functionals[0].key, strict=True))
+    for case in _cases(request, one, kernel.name, keys):
+        for job, launch in launches_of(one.plan, _made(case, request.shape).values):
+            if 0 not in launch.grid:
                 return replace(one, job=job, name=f"{one.name} ({job.label})")
-    raise UnsupportedError(
-        f"no image of {one.name} serves the call",
-        cause="nothing is launched for it, or no setting covers it",
-        hint="choose another --case or --shape",
-    )
+    cause = "nothing is launched for it, or no setting covers it"
+    raise _not_served(f"no image of {one.name} serves the call", cause)
 
 
 def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch]:
@@ -147,11 +140,12 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch
             if launch is not None and 0 not in launch.grid:
                 return case.name, invocation, launch
     what = f"the case {tried[0]!r}" if len(tried) == 1 else f"each of {len(tried)} cases"
-    raise UnsupportedError(
-        f"{what} is not dispatched to {one.name}",
-        cause="other images serve other lengths or alignments, or nothing is launched",
-        hint="choose another --case or --shape",
-    )
+    cause = "other images serve other lengths or alignments, or nothing is launched"
+    raise _not_served(f"{what} is not dispatched to {one.name}", cause)
+
+
+def _not_served(what: str, cause: str) -> UnsupportedError:
+    return UnsupportedError(what, cause=cause, hint="choose another --case or --shape")
 
 
 def _made(case: Case, shape: Mapping[str, str]) -> Invocation:

@@ -20,8 +20,7 @@ Bundle = Sequence[Wave]
 
 
 class _Running:
-    """A wave that is being timed. `ready`: earliest time of its next instruction; `order`: older waves go
-    first."""
+    """A timed wave. `ready`: earliest time of its next instruction; lower `order` goes first."""
 
     __slots__ = ("at", "bundle", "left", "order", "ready", "results", "sums", "wave")
 
@@ -69,11 +68,7 @@ def durations(slots: Sequence[Sequence[Bundle]], *, sharing: float, stagger: flo
 
 
 class _Simd:
-    """Events are waves whose next instruction has what it needs, and units (-1 - unit as the order) that take
-    one of the waves that wait.
-
-    Of these the oldest goes first.
-    """
+    """Events: waves that have what they need, and units (-1 - unit) that take the oldest waiting one."""
 
     def __init__(self, slots: Sequence[Sequence[Bundle]], sharing: float) -> None:
         self._slots, self._sharing = slots, sharing

@@ -74,8 +74,7 @@ def steps_of(
 
 
 def _is_slow(line: Line, model: IssueModel) -> bool:
-    """Whether later instructions may be issued before the result is there, and nothing but its use waits for
-    it."""
+    """Whether its result comes after the next issue, and only uses of it wait."""
     kind = instruction_class(line.name)
     return kind is InstructionClass.MATRIX or (kind is InstructionClass.VALU and model.vector_latency > 0)
 

@@ -93,7 +93,8 @@ def timeline(
 ) -> Timeline:
     """`waves` of a workgroup, `simds` of a unit, `resident` workgroups on it at once."""
     blocks = {first: _block(steps, paths.block(first)) for first in paths.starts[:-1]}
-    groups = [(_bundle(blocks, group, simds), count) for group, count in paths.groups]
+    # the waves of the first SIMD
+    groups = [(tuple(_wave(blocks, path) for path in group[::simds]), count) for group, count in paths.groups]
     total = sum(count for _, count in groups)
     length = sum(_length(bundle) * count for bundle, count in groups) / total
     alone = _weighted(groups, sharing=min(simds, waves), length=length)
@@ -116,11 +117,6 @@ def _block(steps: Sequence[Step | None], lines: range) -> tuple[int, Wave, Wave]
         else last
     )
     return lines.stop, tuple(found), (*found[:-1], jump)
-
-
-def _bundle(blocks: Mapping[int, tuple[int, Wave, Wave]], group: Sequence[Path], simds: int) -> Bundle:
-    """The waves of the first SIMD."""
-    return tuple(_wave(blocks, path) for path in group[::simds])
 
 
 def _wave(blocks: Mapping[int, tuple[int, Wave, Wave]], path: Path) -> Wave:

@@ -3,7 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aotforge.base.files import make_folders
@@ -29,25 +29,17 @@ _LARGEST_HEAD_DIM = 64
 _SHAPE = Problem(batch=2, heads_q=4, heads_k=2, seqlen_q=200, seqlen_k=200)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DemoRequest:
-    """`release`: a release folder to use as it is; None builds one by `build`."""
-
-    build: BuildRequest
-    release: Path | None
-
-
-def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
-    """Build, extract, run on a virtual device of every arch, compare with float64.
+def demo(request: BuildRequest, named: Path | None, *, observer: BuildObserver) -> DemoReport:
+    """Build unless a release is `named`, run on a virtual device of every arch, compare with float64.
 
     A named release must be complete and have the sums that it lists. Raises what `build` raises,
     ReleaseError, ToolchainError, ExecutorError without a sandbox, ExecutionError when a call fails,
     UnsupportedError when the profile has no attention.
     """
-    plans, cache = make_plans(request.build), request.build.cache
-    if request.release:
-        Release.open(request.release).check_files()
-    release = request.release or build(request.build, observer=observer).release.folder
+    plans, cache = make_plans(request), request.cache
+    if named:
+        Release.open(named).check_files()
+    release = named or build(request, observer=observer).release.folder
     programs = available_programs()
     observer.stage("virtual GPU")
     archs = [arch for plan in plans for arch in plan.archs]
@@ -57,14 +49,14 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
         images = extracted.prefix / "lib" / "aotriton.images"
         problems = problems_of([open_pack(images / plan.pack).dispatch.kernels for plan in plans])
         virtual = build_virtual_hip(cache)
-        client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
+        client = build_client(request.root, extracted, virtual, folder / "client", programs)
         make_folders(cache)
         runner = ClientRunner(
             client=client,
             folder=folder,
             programs=programs,
             settings=environment(virtual, devices=archs, texts=extracted.texts, cache=cache),
-            readable=(folder, *python_folders(request.build.root), virtual.folder.parent, *extracted.texts),
+            readable=(folder, *python_folders(request.root), virtual.folder.parent, *extracted.texts),
             cache=cache,
         )
         results = tuple(

@@ -10,7 +10,8 @@ from aotforge.base.source_groups import ROOT
 from aotforge.compile.cache import Cache
 from aotforge.compile.pool import WorkerLimits
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, find_candidates
-from aotforge.devtools.tune.search import Estimates, EstimateStore, TunedCost, estimated, model_digest
+from aotforge.devtools.tune.search import Estimates, EstimateStore, estimated, model_digest
+from aotforge.devtools.tune.tune_report import TunedCost
 from aotforge.errors import ToolchainError
 from aotforge.pipeline.cluster import Cluster
 from aotforge.pipeline.cluster_worker import TOOLS, check_sources

@@ -18,12 +18,11 @@ from aotforge.devtools.cost.candidates import Candidate, CostRequest, compile_to
 from aotforge.devtools.tune.search import (
     Estimates,
     EstimateStore,
-    TimedOn,
-    TunedCost,
     all_images,
     built,
     reason,
 )
+from aotforge.devtools.tune.tune_report import TimedOn, TunedCost
 from aotforge.errors import CompileError, ExecutionError, ResourceError, VerifyError
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import CompileJob, JobKey
@@ -54,43 +53,18 @@ class Turn(Protocol):
         """Times of a call, or how its process ended."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """Medians by shape: of the reference before and after all others, and of these."""
-
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-    times: Mapping[str, tuple[float, ...]]
-
-    @property
-    def drift(self) -> float:
-        """The largest share by which the reference's later time differs from its earlier one."""
-        pairs = zip(self.before, self.after, strict=True)
-        return max(max(pair) / min(pair) - 1 if min(pair) > 0 else float("inf") for pair in pairs)
-
-    def reference(self, shape: int) -> float:
-        """The mean of both."""
-        return (self.before[shape] + self.after[shape]) / 2
+Rounds = Sequence[Mapping[str, tuple[float, ...]]]
+"""Of each good round the medians of images by shape; that of the reference, '', is the mean of its two."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rounds:
-    """Good rounds, and how many others there were."""
+def milliseconds(rounds: Rounds, key: str, shape: int) -> float:
+    """The median over all rounds of an image's medians."""
+    return statistics.median(one[key][shape] for one in rounds)
 
-    good: tuple[Round, ...]
-    discarded: int
 
-    def milliseconds(self, key: str, shape: int) -> float:
-        """The median over all rounds of an image's medians."""
-        return statistics.median(one.times[key][shape] for one in self.good)
-
-    def ratio(self, key: str, shape: int) -> float:
-        """The same as a share of the reference's times, of each round by its own."""
-        return statistics.median(one.times[key][shape] / one.reference(shape) for one in self.good)
-
-    def reference(self, shape: int) -> float:
-        """The reference's median."""
-        return statistics.median(one.reference(shape) for one in self.good)
+def ratio(rounds: Rounds, key: str, shape: int) -> float:
+    """The same as a share of the reference's times, of each round by its own."""
+    return statistics.median(one[key][shape] / one[""][shape] for one in rounds)
 
 
 class EndedError(Exception):
@@ -107,23 +81,25 @@ def interleaved(reference: Turn, others: Mapping[str, Turn], shapes: int, timing
     Raises EndedError for the first process that ends, and ExecutionError when the reference's times drift in
     too many rounds.
     """
-    good: list[Round] = []
-    discarded, worst = 0, 0.0
-    while len(good) < timing.rounds and discarded < timing.rounds:
+    good: list[Mapping[str, tuple[float, ...]]] = []
+    drifts: list[float] = []
+    while len(good) < timing.rounds and len(drifts) < timing.rounds:
         before = _turn("", reference, shapes, timing)
         times = {key: _turn(key, other, shapes, timing) for key, other in others.items()}
-        one = Round(before=before, after=_turn("", reference, shapes, timing), times=times)
-        if one.drift > timing.drift:
-            discarded, worst = discarded + 1, max(worst, one.drift)
+        both = list(zip(before, _turn("", reference, shapes, timing), strict=True))
+        drift = max(max(pair) / min(pair) - 1 if min(pair) > 0 else float("inf") for pair in both)
+        if drift > timing.drift:
+            drifts.append(drift)
         else:
-            good.append(one)
+            good.append({**times, "": tuple(sum(pair) / 2 for pair in both)})
     if len(good) < timing.least:
         raise ExecutionError(
-            f"the GPU's clock drifts: in {discarded} of {discarded + len(good)} rounds by up to {worst:.0%}",
+            f"the GPU's clock drifts: in {len(drifts)} of {len(drifts) + len(good)} rounds by up to "
+            f"{max(drifts):.0%}",
             cause="other work on the GPU, or a clock that follows load and temperature",
             hint="fix the clock (rocm-smi --setperfdeterminism, nvidia-smi -lgc), or allow more with --drift",
         )
-    return Rounds(good=tuple(good), discarded=discarded)
+    return good
 
 
 def _turn(key: str, of: Turn, shapes: int, timing: Timing) -> tuple[float, ...]:
@@ -221,7 +197,7 @@ class DeviceTimes(Estimates):
         if any(store.load(one.job.key, call) is None for call, one in pairs):
             rounds = self._rounds(calls, {})
             for shape, (call, one) in enumerate(pairs):
-                cost = replace(built(one, images), milliseconds=rounds.reference(shape), ratio=1.0)
+                cost = replace(built(one, images), milliseconds=milliseconds(rounds, "", shape), ratio=1.0)
                 store.put(one.job.key, [call], cost)
 
     def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
@@ -245,8 +221,7 @@ class DeviceTimes(Estimates):
     def _pass(
         self, calls: Sequence[CostRequest], ready: Sequence[_Built], store: EstimateStore
     ) -> list[_Built]:
-        """Stores the times of right candidates, and why the others have none. Returns those that start anew:
-        a fault of another one may have taken the device from them."""
+        """Stores times, and why some have none; those that a fault of another may have hit start anew."""
         left = {one.key: one for one in ready}
         with ExitStack() as stack:
             sessions: dict[JobKey, DeviceSession] = {}
@@ -268,8 +243,8 @@ class DeviceTimes(Estimates):
                 return list(left.values())
             for key, one in left.items():
                 for shape, call in enumerate(calls):
-                    time, ratio = rounds.milliseconds(key, shape), rounds.ratio(key, shape)
-                    store.put(key, [call], replace(one.cost, milliseconds=time, ratio=ratio))
+                    time, share = milliseconds(rounds, key, shape), ratio(rounds, key, shape)
+                    store.put(key, [call], replace(one.cost, milliseconds=time, ratio=share))
         return []
 
     def _rounds(self, calls: Sequence[CostRequest], sessions: Mapping[JobKey, DeviceSession]) -> Rounds:
@@ -294,8 +269,7 @@ class DeviceTimes(Estimates):
         session: DeviceSession,
         store: EstimateStore,
     ) -> bool:
-        """Stores why a candidate has no times; True for one that may have disturbed others, the reference
-        among them. Raises ExecutionError without the device."""
+        """Stores why a candidate has no times; True if it may have disturbed others. ExecutionError."""
         text = f"{result.outcome} on the GPU: {result.failure}"
         self.note(f"{one.candidate.name}: {text}")
         store.put(one.key, calls, replace(one.cost, refused=text[:1000]))

@@ -18,7 +18,7 @@ from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.selection import find_kernel
 from aotforge.devtools.tune.device_times import DeviceTimes, OnDevice
 from aotforge.devtools.tune.search import Estimates, OnTried, search
-from aotforge.devtools.tune.tune_report import TuneReport, write_found
+from aotforge.devtools.tune.tune_report import Search, write_found
 from aotforge.errors import CompileError, ResourceError, RulesError, UnsupportedError, VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
@@ -46,7 +46,7 @@ class TuneRequest(CostRequest):
 class TuneReports:
     """A report per functional; `skipped` ones with the reason, and how many the time did not suffice for."""
 
-    reports: tuple[TuneReport, ...]
+    reports: tuple[Search, ...]
     skipped: tuple[str, ...] = ()
     left: int = 0
     single: bool = False
@@ -84,7 +84,7 @@ def tune(
     if request.images:
         return TuneReports(reports=(_one(request, shown, observer, on_tried),), single=True)
     wanted = list(_functionals(request))
-    reports: list[TuneReport] = []
+    reports: list[Search] = []
     skipped: list[str] = []
     for number, (kernel, keys) in enumerate(wanted):
         left = began + request.seconds - time.monotonic()
@@ -119,9 +119,7 @@ def _functionals(request: TuneRequest) -> Iterator[tuple[str, dict[str, str]]]:
             yield name, keys
 
 
-def _one(
-    request: TuneRequest, shown: ShownDevice | None, observer: Observer, on_tried: OnTried
-) -> TuneReport:
+def _one(request: TuneRequest, shown: ShownDevice | None, observer: Observer, on_tried: OnTried) -> Search:
     """The search of one functional."""
     shapes: Sequence[Mapping[str, str]] = request.shapes or ([_timed_shape(request)] if shown else [])
     with ExitStack() as stack:
@@ -136,13 +134,12 @@ def _one(
         found = search(
             request, shapes, place, seconds=request.seconds, on_tried=on_tried, shared=request.shared
         )
-    report = TuneReport(search=found)
     if not request.write:
-        return report
+        return found
     date = datetime.now(UTC).date().isoformat()
     triton = pinned_triton(request.root / "requirements" / "build.in")
-    path = write_found(report, request.root / "manifests" / "tuning", date=date, triton=triton)
-    return replace(report, written=path)
+    path = write_found(found, request.root / "manifests" / "tuning", date=date, triton=triton)
+    return replace(found, written=path)
 
 
 def _timed_shape(cost: CostRequest) -> dict[str, str]:

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, DamagedObjectError, ObjectCache, SharedObjects
 from aotforge.base.source_groups import group_digest
@@ -23,19 +22,21 @@ from aotforge.compile.model import KernelImage
 from aotforge.devtools.cost.candidates import (
     Candidate,
     CostRequest,
+    changed_setting,
     compile_together,
     compiled,
     find_candidates,
+    offered_settings,
 )
 from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.run_cost import dispatched, measured
 from aotforge.devtools.selection import choose, find_kernel
-from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
+from aotforge.devtools.tune.tune_report import Search, TimedOn, Tried, TunedCost, Values
+from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError
 from aotforge.plan.model import JobKey
 from aotforge.rules import Setting, Target
 from aotforge.targets.backends import backend_of
 
-Values = Mapping[str, int]
 _LEAST = 16  # rows and columns of the smallest matrix instruction
 
 
@@ -75,77 +76,6 @@ def candidates(setting: Setting, target: Target) -> list[Values]:
 
     every = [dict(zip(offered, chosen, strict=True)) for chosen in product(*offered.values())]
     return sorted((one for one in every if one != now), key=distance)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TunedCost:
-    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has
-    none (`refused`).
-
-    Or its time on a device: `milliseconds`, and `ratio`, the same as a share of the reference's in the same
-    rounds. `may_spill`: a build accepts the image although it uses scratch.
-    """
-
-    cycles: float = 0.0
-    milliseconds: float = 0.0
-    ratio: float = 0.0
-    may_spill: bool = False
-    registers: int = 0
-    occupancy: int = 0
-    shared_bytes: int = 0
-    scratch_bytes: int = 0
-    refused: str = ""
-
-    @property
-    def usable(self) -> bool:
-        """It fits, and no register is saved to memory, which a build refuses."""
-        return not self.refused and (not self.scratch_bytes or self.may_spill)
-
-    @property
-    def measure(self) -> float:
-        """What settings are compared by: the less, the better; 0 without an estimate."""
-        return self.ratio or self.cycles
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tried:
-    """One setting (none: the rules' choice) and its estimates by shape."""
-
-    values: Values
-    estimates: tuple[TunedCost, ...]
-
-    @property
-    def usable(self) -> bool:
-        """On every shape."""
-        return all(estimate.usable for estimate in self.estimates)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimedOn:
-    """A device, and the versions of its driver's parts; `emulator` plays it, '' for hardware."""
-
-    name: str
-    versions: tuple[str, ...]
-    emulator: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """`rules`: the present choice, whose values are `present`; `tried` in the order of trial; `offered`
-    candidates in all; `known` estimates were read and not made. `timed`: the device that they are times
-    of."""
-
-    kernel: str
-    arch: str
-    functional: Mapping[str, str]
-    shapes: tuple[str, ...]
-    present: Values
-    rules: Tried
-    tried: tuple[Tried, ...]
-    offered: int
-    known: int
-    seconds: float
-    timed: TimedOn | None = None
 
 
 OnTried = Callable[[Tried, int, int], None]
@@ -249,10 +179,7 @@ def search(
     request = replace(request, restricted=place.on is not None)
     loaded, kernel = find_kernel(request.root, request.images[0])
     functional = choose(kernel, request.keys)
-    target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
-    offered = kernel.settings(target, functional)
-    if not offered:
-        raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
+    target, offered = offered_settings(request, kernel, functional)
     calls = [replace(request, shape=shape) for shape in shapes or [request.shape]]
     (own,) = find_candidates(request)
     chosen = [dispatched(call, own) for call in calls]
@@ -292,11 +219,6 @@ def search(
         seconds=time.monotonic() - began,
         timed=place.on,
     )
-
-
-def changed_setting(offered: Sequence[Setting]) -> Setting:
-    """The setting of the rules whose values a search changes: the last one with hints."""
-    return next((one for one in reversed(offered) if one.hinted), offered[-1])
 
 
 def estimated(call: CostRequest, one: Candidate, *, spilled: bool = False) -> TunedCost:

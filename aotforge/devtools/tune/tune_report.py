@@ -1,4 +1,4 @@
-"""Report of a search: the best settings by estimate, and their place in `manifests/tuning/`."""
+"""A search and its report: the best settings by estimate, and their place in `manifests/tuning/`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,83 @@ import yaml
 from aotforge.base.files import write_atomic
 from aotforge.base.tuning import Found, Timed, load_tuning
 from aotforge.devtools.cost.cost_report import NOTE
-from aotforge.devtools.tune.search import Search, Tried
 from aotforge.errors import ReportError, UnsupportedError
 
 _SHOWN = 10
 _MARK = "found:"
 _DEVICE = "on the GPU"
+Values = Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneReport:
-    """A search, ranked. `written`: the file that holds the best settings now."""
+class TunedCost:
+    """An estimate of one image on one call: its workgroups' cycles on full units, resources, or why it has
+    none (`refused`).
 
-    search: Search
+    Or its time on a device: `milliseconds`, and `ratio`, the same as a share of the reference's in the same
+    rounds. `may_spill`: a build accepts the image although it uses scratch.
+    """
+
+    cycles: float = 0.0
+    milliseconds: float = 0.0
+    ratio: float = 0.0
+    may_spill: bool = False
+    registers: int = 0
+    occupancy: int = 0
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+    refused: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """It fits, and no register is saved to memory, which a build refuses."""
+        return not self.refused and (not self.scratch_bytes or self.may_spill)
+
+    @property
+    def measure(self) -> float:
+        """What settings are compared by: the less, the better; 0 without an estimate."""
+        return self.ratio or self.cycles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """One setting (none: the rules' choice) and its estimates by shape."""
+
+    values: Values
+    estimates: tuple[TunedCost, ...]
+
+    @property
+    def usable(self) -> bool:
+        """On every shape."""
+        return all(estimate.usable for estimate in self.estimates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedOn:
+    """A device, and the versions of its driver's parts; `emulator` plays it, '' for hardware."""
+
+    name: str
+    versions: tuple[str, ...]
+    emulator: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """`rules`: the present choice, whose values are `present`; `tried` in the order of trial; `offered`
+    candidates in all; `known` estimates were read and not made. `timed`: the device that they are times
+    of. `written`: the file that holds the best setting now."""
+
+    kernel: str
+    arch: str
+    functional: Mapping[str, str]
+    shapes: tuple[str, ...]
+    present: Values
+    rules: Tried
+    tried: tuple[Tried, ...]
+    offered: int
+    known: int
+    seconds: float
+    timed: TimedOn | None = None
     written: Path | None = None
 
     @property
@@ -35,48 +99,48 @@ class TuneReport:
 
         Where the rules' choice has no estimate, as a share of the best one's.
         """
-        usable = [(_mean(one), one) for one in (self.search.rules, *self.search.tried) if one.usable]
+        usable = [(_mean(one), one) for one in (self.rules, *self.tried) if one.usable]
         usable.sort(key=lambda pair: pair[0])
-        base = _mean(self.search.rules) or (usable[0][0] if usable else 1.0)
+        base = _mean(self.rules) or (usable[0][0] if usable else 1.0)
         return [(mean / base, one) for mean, one in usable]
 
     def fields(self) -> dict[str, Any]:
         """JSON values."""
         ranked = [{"ratio": ratio, **asdict(one)} for ratio, one in self.ranked]
         rest = {"ranked": ranked, "written": str(self.written) if self.written else None}
-        return {"note": None if self.search.timed else NOTE, **asdict(self.search), **rest}
+        return {"note": None if self.timed else NOTE, **asdict(self), **rest}
 
     def lines(self) -> list[str]:
         """The best settings, then what was tried."""
-        search, refused = self.search, [one for one in self.search.tried if not one.usable]
+        refused = [one for one in self.tried if not one.usable]
         spilled = sum(any(estimate.scratch_bytes for estimate in one.estimates) for one in refused)
         wrong = sum(any(_DEVICE in estimate.refused for estimate in one.estimates) for one in refused)
-        base = "the rules' choice" if _mean(search.rules) else "the best setting"
-        what = "times" if search.timed else "estimated cycles"
+        base = "the rules' choice" if _mean(self.rules) else "the best setting"
+        what = "times" if self.timed else "estimated cycles"
         total = (
-            f"{len(search.tried)} of {search.offered} settings tried in {search.seconds:.0f} s, "
-            f"{search.known} estimates known before; "
+            f"{len(self.tried)} of {self.offered} settings tried in {self.seconds:.0f} s, "
+            f"{self.known} estimates known before; "
             f"{spilled} spill, {len(refused) - spilled - wrong} do not fit or compile"
         )
         lines = [
-            f"{search.kernel} on {search.arch}, {_text(search.functional)}; {what} as a share of {base}, "
-            f"over {len(search.shapes)} shapes"
+            f"{self.kernel} on {self.arch}, {_text(self.functional)}; {what} as a share of {base}, "
+            f"over {len(self.shapes)} shapes"
         ]
-        if not search.rules.usable:
-            lines.append(f"the rules' choice is not usable: {_why_not(search.rules)}")
+        if not self.rules.usable:
+            lines.append(f"the rules' choice is not usable: {_why_not(self.rules)}")
         lines += [f"{ratio:6.3f}  {_row(one)}" for ratio, one in self.ranked[:_SHOWN]]
-        if on := search.timed:
+        if on := self.timed:
             played = f"; {on.emulator} plays it, it is not hardware" if on.emulator else ""
             lines += [f"{total}, {wrong} are not right on the GPU"]
             lines += [f"on {on.name}, {', '.join(on.versions)}{played}"]
         else:
             lines.append(total)
-        if len(search.tried) < search.offered:
+        if len(self.tried) < self.offered:
             lines.append("the same command with a larger --budget continues")
         return [
             *lines,
             *([f"written: {self.written}"] if self.written else []),
-            *([] if search.timed else [NOTE]),
+            *([] if self.timed else [NOTE]),
         ]
 
 
@@ -105,7 +169,7 @@ def _text(values: Mapping[str, object]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
-def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> Path:
+def write_found(search: Search, folder: Path, *, date: str, triton: str) -> Path:
     """Puts the best setting into `found` of the arch's file, in the place of an earlier result for the same
     functional.
 
@@ -113,19 +177,18 @@ def write_found(report: TuneReport, folder: Path, *, date: str, triton: str) -> 
     edited. Raises UnsupportedError without an estimate of the rules' choice, ReportError for times of an
     emulated GPU, RulesError, ManifestError, OutputError.
     """
-    search = report.search
     if search.timed and search.timed.emulator:
         raise ReportError(
             f"the times are of {search.timed.emulator}, not of hardware",
             hint="leave out --write, or run it on a GPU",
         )
-    if not report.ranked or not _mean(search.rules):
+    if not search.ranked or not _mean(search.rules):
         raise UnsupportedError(
             f"nothing to keep for {search.kernel} on {search.arch}",
             cause="the rules' choice has no estimate, or no setting is usable",
             hint="correct the row in manifests/tuning, or raise --budget",
         )
-    ratio, best = report.ranked[0]
+    ratio, best = search.ranked[0]
     path, tuning = load_tuning(folder).of(search.arch, 0)
     on, rules = search.timed, search.rules.estimates
     milliseconds = tuple(round(one.milliseconds, 5) for one in rules)

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from aotforge.base.files import make_folders, new_partial, sync, waiting_lock, write_atomic
 from aotforge.errors import OutputError
 from aotforge.publish.stores.reading import read_all
-from aotforge.publish.stores.store import CHUNK, Content, ErrorKind, StoreError
+from aotforge.publish.stores.store import CHUNK, Content, DeniedError, ExistsError, MissingError, StoreError
 
 _SWAP_LIMIT = 16 * 1024 * 1024
 """Bytes of an object that `compare_and_swap` replaces, at most."""
@@ -20,11 +20,11 @@ _SWAP_LIMIT = 16 * 1024 * 1024
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _TEAM = "a folder of several publishers has mode 2775 and their group, and each publishes with umask 002"
 _ERRORS = {
-    **dict.fromkeys((errno.ENOENT, errno.EISDIR, errno.ENOTDIR), (ErrorKind.MISSING, "check the address")),
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (ErrorKind.FULL, "make space there, then run it again")),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), (ErrorKind.DENIED, _TEAM)),
+    **dict.fromkeys((errno.ENOENT, errno.EISDIR, errno.ENOTDIR), (MissingError, "check the address")),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (StoreError, "make space there, then run it again")),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), (DeniedError, _TEAM)),
 }
-"""Kind and next step."""
+"""Error and next step."""
 
 
 class DirectoryStore:
@@ -44,7 +44,7 @@ class DirectoryStore:
         errors."""
         parts = PurePosixPath(name).parts
         if not parts or any(part == "/" or part.startswith(".") for part in parts):
-            raise StoreError(ErrorKind.REFUSED, f"{name!r} is not a valid object name")
+            raise StoreError(f"{name!r} is not a valid object name")
         path = self._folder.joinpath(*parts)
         with _store_errors(path):
             if make:
@@ -76,7 +76,7 @@ class DirectoryStore:
         return dict(sorted(found.items()))
 
     def put_if_absent(self, name: str, content: Content) -> None:
-        """Writes a partial file to the disk, then links it; EXISTS when the name is taken."""
+        """Writes a partial file to the disk, then links it; or raises ExistsError."""
         with self._object(name, make=True) as path:
             handle, partial = new_partial(path)
             try:
@@ -91,7 +91,7 @@ class DirectoryStore:
                         path.hardlink_to(partial)
                     except OSError as error:
                         if path.exists():
-                            raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
+                            raise ExistsError(f"{path} exists") from None
                         if error.errno not in _NO_LINKS:
                             raise
                         partial.rename(path)  # no hard links here: another publisher may write in between
@@ -116,7 +116,7 @@ class DirectoryStore:
         with self._object(name, make=True) as path, waiting_lock(path):
             there = self.load(name, limit=_SWAP_LIMIT)
             if (there[1] if there else None) != token:
-                raise StoreError(ErrorKind.EXISTS, f"{path} was replaced by another publisher")
+                raise ExistsError(f"{path} was replaced by another publisher")
             write_atomic(path, data)
 
 
@@ -128,6 +128,6 @@ def _store_errors(path: Path) -> Iterator[None]:
     except (OSError, OutputError) as raised:
         error = raised.__cause__ if isinstance(raised, OutputError) else raised
         number = error.errno or 0 if isinstance(error, OSError) else 0
-        kind, hint = _ERRORS.get(number, (ErrorKind.REFUSED, "check the folder and its file system"))
+        kind, hint = _ERRORS.get(number, (StoreError, "check the folder and its file system"))
         named = (error.filename2 or error.filename or path) if isinstance(error, OSError) else path
-        raise StoreError(kind, f"{named}: {os.strerror(number)}", hint=hint) from error
+        raise kind(f"{named}: {os.strerror(number)}", hint=hint) from error

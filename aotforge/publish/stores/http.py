@@ -10,11 +10,11 @@ from urllib.parse import quote, unquote, urlsplit
 
 from aotforge.base.downloads import WeakerSchemeError, open_url
 from aotforge.publish.stores.reading import TransientError, retry
-from aotforge.publish.stores.store import CHUNK, ErrorKind, Sleep, StoreError, redact_url
+from aotforge.publish.stores.store import CHUNK, DeniedError, MissingError, Sleep, StoreError, redact_url
 
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
-_MISSING = (ErrorKind.MISSING, "there is no such file at this address", "check it")
-_DENIED = (ErrorKind.DENIED, "the server requires other credentials", "check user and password")
+_MISSING = (MissingError, "there is no such file at this address", "check it")
+_DENIED = (DeniedError, "the server requires other credentials", "check user and password")
 _STATUSES = {404: _MISSING, 410: _MISSING, 401: _DENIED, 403: _DENIED, 407: _DENIED}
 
 
@@ -33,9 +33,10 @@ class HttpReader:
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """Resumes with Range after a broken connection; without Range support, reads again and skips."""
-        return retry(lambda at: self._chunks(name, at), f"{self._url}/{name}", start, self._sleep)
+        return retry(lambda at: self._chunks(name, at), start, self._sleep)
 
     def _chunks(self, name: str, start: int) -> Iterator[bytes]:
+        place = f"{self._url}/{name}"
         try:
             with open_url(self._request(name, start)) as response:
                 skip = 0 if response.status == http.client.PARTIAL_CONTENT else start
@@ -48,8 +49,7 @@ class HttpReader:
                     raise http.client.IncompleteRead(b"", left)
         except WeakerSchemeError as error:
             raise StoreError(
-                ErrorKind.REFUSED,
-                f"{self._url}/{name} redirects to {error.scheme}, which is not followed",
+                f"{place} redirects to {error.scheme}, which is not followed",
                 cause="the server is misconfigured, or its answers are changed on the way",
                 hint="use another mirror, and inform the publisher",
             ) from None
@@ -57,16 +57,16 @@ class HttpReader:
             error.close()
             answer = f"the server answered {error.code} {http.client.responses.get(error.code, '')}".rstrip()
             if error.code in _RETRIED:
-                raise TransientError(answer) from None
-            kind, cause, hint = _STATUSES.get(error.code, (ErrorKind.REFUSED, "", ""))
-            raise StoreError(kind, f"{self._url}/{name}: {answer}", cause=cause, hint=hint) from None
+                raise TransientError(place, answer) from None
+            kind, cause, hint = _STATUSES.get(error.code, (StoreError, "", ""))
+            raise kind(f"{place}: {answer}", cause=cause, hint=hint) from None
         # ValueError: a redirect to an address that is not valid
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             text = str(reason) or "the connection was closed"
             if isinstance(reason, http.client.InvalidURL):
                 text = "the address cannot be used"  # the original text quotes the address with its query
-            raise TransientError(f"{type(reason).__name__}: {text}") from None
+            raise TransientError(place, f"{type(reason).__name__}: {text}") from None
 
     def _request(self, name: str, start: int) -> urllib.request.Request:
         parts = self._parts

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from aotforge.errors import UNAVAILABLE, PublishError
 
 Content = Path | bytes
 """The content of an object: a file, or bytes."""
@@ -24,27 +25,20 @@ _ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://(?:(?![a-zA-Z][a-zA-Z0-9+.-]*
 ADDRESSES = "s3://, http(s)://, file:// or a folder"
 
 
-class ErrorKind(Enum):
-    """Kinds of store errors."""
-
-    MISSING = "missing"
-    EXISTS = "exists"
-    DENIED = "denied"
-    UNAVAILABLE = "unavailable"
-    FULL = "full"
-    REFUSED = "refused"
+class StoreError(PublishError, exit_code=UNAVAILABLE, kind="publish"):
+    """A store's failure, also of a place that is only read. No text holds a secret."""
 
 
-class StoreError(Exception):
-    """A store's failure, which callers turn into their own error. `what` names store and object; no text
-    holds a secret."""
+class MissingError(StoreError, exit_code=UNAVAILABLE, kind="publish"):
+    """There is no such object."""
 
-    def __init__(self, kind: ErrorKind, what: str, *, cause: str = "", hint: str = "") -> None:
-        super().__init__(what)
-        self.kind = kind
-        self.what = what
-        self.cause = cause
-        self.hint = hint
+
+class ExistsError(StoreError, exit_code=UNAVAILABLE, kind="publish"):
+    """The name is taken, or another version is there."""
+
+
+class DeniedError(StoreError, exit_code=UNAVAILABLE, kind="publish"):
+    """The credentials, or none, do not permit it."""
 
 
 class Reader(Protocol):
@@ -55,7 +49,7 @@ class Reader(Protocol):
         """The place, without secrets."""
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-        """The bytes from `start` on, in pieces. Raises StoreError, MISSING when there is no such object."""
+        """The bytes from `start` on, in pieces. Raises StoreError, MissingError."""
 
 
 class ObjectStore(Reader, Protocol):
@@ -68,7 +62,7 @@ class ObjectStore(Reader, Protocol):
         """Objects whose names begin with `prefix`, with their sizes in bytes."""
 
     def put_if_absent(self, name: str, content: Content) -> None:
-        """Creates an object atomically. EXISTS when the name is taken."""
+        """Creates an object atomically. Raises ExistsError."""
 
     def remove(self, name: str) -> None:
         """Deletes an object, if there is one. For caches: objects of releases are never removed."""
@@ -77,8 +71,7 @@ class ObjectStore(Reader, Protocol):
         """A small object of at most `limit` bytes with a token of this version; None when there is none."""
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
-        """Replaces the version of `token` (None: creates the object). EXISTS when another version is there
-        by now."""
+        """Replaces the version of `token` (None: creates the object). Raises ExistsError for another."""
 
 
 def split_url(url: str) -> SplitResult:
@@ -92,7 +85,7 @@ def split_url(url: str) -> SplitResult:
         return parts
     except ValueError as error:
         what = f"an address is not understood: {error}"
-        raise StoreError(ErrorKind.REFUSED, what, hint=ADDRESSES) from None
+        raise StoreError(what, hint=ADDRESSES) from None
 
 
 def redact_url(url: str) -> str:

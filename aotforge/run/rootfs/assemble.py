@@ -118,7 +118,7 @@ def assemble(definition: Definition, lock: Lock, *, files: Callable[[str], Path]
             tree.file(name, 0o644, BytesIO(text.encode()))
         for name, target in definition.links.items():
             tree.link(name, target)
-        return write_tar(out, tree.entries(definition.epoch), layout=tarfile.GNU_FORMAT)[0]
+        return write_tar(out, tree.entries(definition.epoch), layout=tarfile.GNU_FORMAT)
 
 
 def _folder(mode: int) -> tarfile.TarInfo:

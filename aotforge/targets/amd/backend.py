@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from aotforge.errors import ToolchainError
 from aotforge.rules import Target, ValueType
 from aotforge.targets.amd.barriers import wait_at_barriers
-from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.dual_issue import split_pairs
-from aotforge.targets.amd.occupancy import occupancy
-from aotforge.targets.backend import NOT_CODE, Backend, CodeObject, CodeObjectStats
+from aotforge.targets.backend import (
+    NOT_CODE,
+    Backend,
+    CodeObject,
+    CodeObjectStats,
+    KernelArgument,
+    allocated,
+    check_arguments,
+    check_no_scratch,
+)
 from aotforge.toolchain.backend_options import BackendOptions
-from vgpu.code_object import kernel_metadata
+from vgpu.code_object import CodeObjectError, kernel_metadata
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import AmdArchitecture, Architecture
@@ -26,6 +34,21 @@ OPTIONS = BackendOptions(
     fields=("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
     not_code={**NOT_CODE, "num_ctas": "no arch here launches clusters"},
 )
+
+_ARCH = 1
+"""Position of the arch among the arguments of Triton's passes, behind the pass manager."""
+
+_HOST_CALLS = "hidden_hostcall_buffer"
+"""Argument of kernels that print or assert."""
+_HIDDEN_ARGUMENTS = frozenset(
+    (
+        *(f"hidden_{what}_{axis}" for what in ("block_count", "group_size", "remainder") for axis in "xyz"),
+        *(f"hidden_global_offset_{axis}" for axis in "xyz"),
+        *("hidden_grid_dims", "hidden_dynamic_lds_size", _HOST_CALLS),
+    )
+)
+"""Hidden arguments after the explicit ones, which HIP sets: launch geometry, and the buffer of host calls.
+Others (heap, queues) are refused."""
 
 
 class AmdBackend(Backend):
@@ -39,13 +62,27 @@ class AmdBackend(Backend):
     options = OPTIONS
     framework = "rocm"
 
-    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
-        """Conversion passes to LLVM's IR have aliases."""
-        from aotforge.targets.amd.conversion_aliases import (  # noqa: PLC0415 - loads Triton, which only workers do
-            conversion_aliases,
-        )
+    @contextmanager
+    def aliased(self, aliases: tuple[tuple[str, str], ...]) -> Iterator[None]:
+        """Conversion passes to LLVM's IR (`to_llvmir`) get their alias (`gfx1100`)."""
+        from triton._C.libtriton import amd  # noqa: PLC0415 - Triton, which only workers load
 
-        return conversion_aliases(aliases)
+        passes, before = amd.passes.ttgpuir, dict[str, Callable[..., Any]]()
+        for name, _ in aliases:
+            if not hasattr(passes, f"add_{name}"):
+                raise ToolchainError(
+                    f"the installed Triton has no pass {name}",
+                    cause="`compile_aliases` of manifests/architectures.yaml fit another version of Triton",
+                    hint="compare its `passes` with make_llir of triton/backends/amd/compiler.py",
+                )
+            before[f"add_{name}"] = getattr(passes, f"add_{name}")
+        try:
+            for name, arch in aliases:
+                setattr(passes, f"add_{name}", _given(before[f"add_{name}"], arch))
+            yield
+        finally:
+            for name, function in before.items():
+                setattr(passes, name, function)
 
     def without_hazards(self, assembly: str, hazards: Collection[str]) -> str:
         """Hazards are those of dual-issue pairs and of barriers."""
@@ -56,7 +93,7 @@ class AmdBackend(Backend):
         kernel = kernel_metadata(binary)
         return CodeObject(
             symbol=str(kernel[".name"]),
-            arguments=read_arguments(kernel),
+            arguments=tuple(one for one in _arguments(kernel) if not one.kind.startswith("hidden_")),
             threads=int(kernel[".max_flat_workgroup_size"]),
         )
 
@@ -68,11 +105,23 @@ class AmdBackend(Backend):
 
     def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
         """From the code object's metadata and Triton's."""
-        return read_stats(kernel_metadata(binary), metadata)
+        kernel = kernel_metadata(binary)
+        return CodeObjectStats(
+            registers=kernel[".vgpr_count"],
+            accumulation_registers=kernel.get(".agpr_count", 0),
+            scalar_registers=kernel[".sgpr_count"],
+            spilled_registers=kernel[".vgpr_spill_count"],
+            spilled_scalar_registers=kernel[".sgpr_spill_count"],
+            scratch_bytes=kernel[".private_segment_fixed_size"],
+            static_shared_bytes=kernel[".group_segment_fixed_size"],
+            dynamic_shared_bytes=metadata["shared"],
+            warp_size=kernel[".wavefront_size"],
+            num_warps=metadata["num_warps"],
+        )
 
     def makes_host_calls(self, binary: bytes) -> bool:
         """Kernels that print or assert take the buffer of host calls."""
-        return HOST_CALLS.encode() in binary
+        return _HOST_CALLS.encode() in binary
 
     def search_options(self, target: Target) -> Mapping[str, tuple[int, ...]]:
         """Least waves per SIMD, the size of matrix instructions, and how many of their operands are read from
@@ -93,8 +142,75 @@ class AmdBackend(Backend):
         return arch
 
     def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
-        """Waves per SIMD."""
-        return occupancy(stats, cast("AmdArchitecture", architecture))
+        """Waves per SIMD: complete workgroups that fit a compute unit, spread over its SIMDs."""
+        own = cast("AmdArchitecture", architecture)
+        groups = resident_workgroups(stats, own)
+        return max(1, groups * stats.num_warps // own.simds_per_cu) if groups else 0
+
+
+def _given(function: Callable[..., Any], arch: str) -> Callable[..., Any]:
+    return lambda *arguments: function(*arguments[:_ARCH], arch, *arguments[_ARCH + 1 :])
+
+
+def _arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
+    """All of the metadata; the driver fills the hidden ones."""
+    return tuple(
+        KernelArgument(offset=argument[".offset"], size=argument[".size"], kind=argument[".value_kind"])
+        for argument in kernel.get(".args", ())
+    )
+
+
+def check_code_object(
+    target: Target, types: Sequence[str], kernel: Mapping[str, Any], triton: Mapping[str, Any]
+) -> None:
+    """Raises CodeObjectError when the code object does not fit its target, its parameters' types or Triton's
+    metadata."""
+    check_arguments(_arguments(kernel), types, "kernarg", _HIDDEN_ARGUMENTS)
+    check_no_scratch(triton)
+    wavefront = target.warp_size
+    if kernel[".wavefront_size"] != wavefront:
+        raise CodeObjectError(f"wavefront of {kernel['.wavefront_size']}, the arch's is {wavefront}")
+    threads = triton["num_warps"] * wavefront
+    if kernel[".max_flat_workgroup_size"] != threads:
+        raise CodeObjectError(
+            f"workgroup of {kernel['.max_flat_workgroup_size']} threads, {threads} are launched"
+        )
+    if kernel.get(".uses_dynamic_stack"):
+        raise CodeObjectError("uses a dynamic stack")
+
+
+def register_waves(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
+    """Waves per SIMD that the register files and wave slots allow.
+
+    Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). With `split`
+    accumulators AGPRs have a file of their own as large as the VGPRs'; with `unified` ones `.vgpr_count`
+    already holds both.
+    """
+    vectors = (
+        max(stats.registers, stats.accumulation_registers)
+        if architecture.accumulators == "split"
+        else stats.registers
+    )
+    waves = [
+        architecture.max_waves_per_simd,
+        architecture.vgprs // allocated(vectors, architecture.vgpr_granule),
+    ]
+    if architecture.sgprs:
+        scalars = allocated(stats.scalar_registers + architecture.sgprs_reserved, architecture.sgpr_granule)
+        waves.append(architecture.sgprs // scalars)
+    return min(waves)
+
+
+def resident_workgroups(stats: CodeObjectStats, architecture: AmdArchitecture) -> int:
+    """Workgroups that a compute unit has at once when only this kernel runs; 0 where one does not fit."""
+    slots = register_waves(stats, architecture) * architecture.simds_per_cu
+    groups = slots // stats.num_warps
+    lds = stats.static_shared_bytes + stats.dynamic_shared_bytes
+    if lds:
+        groups = min(groups, architecture.lds_per_cu // allocated(lds, architecture.lds_granule))
+    if stats.num_warps > 1:
+        groups = min(groups, architecture.max_workgroups_per_cu)
+    return groups
 
 
 AMD = AmdBackend()

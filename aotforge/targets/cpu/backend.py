@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from aotforge.base.source_groups import group_digest
 from aotforge.rules import Target, ValueType
 from aotforge.targets.backend import NOT_CODE, Backend, CodeObject, CodeObjectStats, kernarg_layout
-from aotforge.targets.cpu.image import read_description
 from aotforge.toolchain.backend_options import BackendOptions
 from ttcpu import levels
+from ttcpu.image import DESCRIPTION, HEADER, KINDS, NEEDED, VERSION, ImageDescription, Parameter
 from ttcpu.levels import level_named
 from vgpu.code_object import CodeObjectError, read_elf
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 PREFIX = "cpu-"
 """Of an arch's name, before the level's."""
+_LIMIT = 1 << 20
+"""Bytes of an image's description of itself."""
 _PRINTS = frozenset({"printf"})
 _COMPILERS = re.compile(r"mem(cpy|move|set)|__(trunc|extend)[a-z]{2}f[a-z]{2}f2|__gnu_[fh]2[fh]_ieee")
 """Functions that LLVM itself calls: of memory, and conversions of float16 and bfloat16."""
@@ -96,7 +99,11 @@ class CpuBackend(Backend):
             raise CodeObjectError(f"is for {PREFIX}{found.level}, the target is {target.arch}")
         if found.symbol != metadata["name"]:
             raise CodeObjectError(f"exports {found.symbol}, the compiler named {metadata['name']}")
-        unknown = [name for name in read_elf(binary).undefined if not _is_known(name)]
+        unknown = [
+            name
+            for name in read_elf(binary).undefined
+            if name not in _PRINTS and not _MATHEMATICS.fullmatch(name) and not _COMPILERS.fullmatch(name)
+        ]
         if unknown:
             raise CodeObjectError(f"needs the functions {', '.join(unknown)}, which images must not call")
 
@@ -122,8 +129,28 @@ class CpuBackend(Backend):
         return 1
 
 
-def _is_known(name: str) -> bool:
-    return name in _PRINTS or any(names.fullmatch(name) for names in (_MATHEMATICS, _COMPILERS))
+def read_description(binary: bytes) -> ImageDescription:
+    """Raises CodeObjectError for a file that is not an image of this back end."""
+    elf = read_elf(binary)
+    try:
+        at = elf.symbol(DESCRIPTION).value
+        version, size, scratch, count, texts_after = HEADER.unpack_from(elf.memory, at)
+        if size > min(_LIMIT, len(elf.memory) - at):
+            raise ValueError(f"{size} bytes")
+        data = elf.memory[at : at + size]
+        if version != VERSION:
+            raise CodeObjectError(f"{DESCRIPTION} has version {version}, not {VERSION}")
+        kinds = data[HEADER.size : HEADER.size + count]
+        texts = data[HEADER.size + count :].split(b"\0")
+        if len(kinds) != count or len(texts) != texts_after + 3 or texts[-1]:
+            raise ValueError("its parts do not have its size")
+        symbol, level, *messages = (text.decode() for text in texts[:-1])
+        parameters = tuple(Parameter(kind=KINDS[k & ~NEEDED], needed=bool(k & NEEDED)) for k in kinds)
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
+        raise CodeObjectError(f"{DESCRIPTION} is damaged: {error}") from error
+    return ImageDescription(
+        symbol=symbol, level=level, scratch=scratch, parameters=parameters, messages=tuple(messages)
+    )
 
 
 CPU = CpuBackend()

@@ -24,7 +24,7 @@ from aotforge.verify.device.library import LibraryImage, Timed
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice, Time, TimeImages
 from aotforge.verify.executors import DeviceImage, EmulatedImage
 from aotforge.verify.interpreter.dispatch import launch_of
-from aotforge.verify.invocation import Cases, Invocation, LaunchCall, family_errors, load_cases, load_shaped
+from aotforge.verify.invocation import Cases, Invocation, LaunchCall, case_errors, load_cases, load_shaped
 from aotforge.verify.verdict import UNREACHED, ImageTask
 from vgpu.code_object import CodeObjectError
 from vgpu.emulator.isa import approximations
@@ -118,7 +118,7 @@ def _served(request: CheckImage, shape: Mapping[str, int]) -> Iterator[LaunchCal
     complete = {**names, **{name: size for name, size in shape.items() if name in names}}
     for use in request.task.uses if make else ():
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
-        with family_errors(request.kernels_root / request.task.folder):
+        with case_errors(request.kernels_root / request.task.folder):
             invocation = make(use.called, keys, complete).make()  # type: ignore[misc]
         launch = launch_of(use, invocation.values)
         if launch is not None and 0 not in launch.grid:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from aotforge.base.child_processes import PRELOADED, child_environment
-from aotforge.base.hardware import Outcome
 from aotforge.base.workers import WorkerEnded, WorkerProcess, import_path
 from aotforge.errors import AotforgeError, ExecutionError
 from aotforge.verify.device.messages import CheckImage, DeviceResult, Devices, Progress, TimeImages
@@ -26,26 +25,19 @@ class Limits:
     between: float = 900.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ended:
-    """The end of a process without an answer; `stuck`: it is still there."""
-
-    outcome: Outcome
-    text: str
-    stuck: bool
-
-
 def shown_devices(library: str | None) -> Devices:
     """The devices of this machine. Raises ExecutionError when the driver does not answer."""
     worker, limits = _start(), Limits(launch=_LIST_SECONDS, between=_LIST_SECONDS)
-    answer: Any = _exchange(worker, library, limits)
-    if isinstance(answer, _Ended):
+    try:
+        answer = _exchange(worker, library, limits)
+    except WorkerEnded as ended:
         raise ExecutionError(
-            f"the GPU's driver does not list its devices: {answer.text}",
+            f"the GPU's driver does not list its devices: {ended.reason}",
             cause="the driver hangs or fails, perhaps after an earlier fault",
             hint="dmesg shows the driver's messages; restart the machine",
-        )
-    worker.kill()
+        ) from ended
+    finally:
+        worker.kill()
     if isinstance(answer, AotforgeError):
         raise answer
     return answer  # type: ignore[no-any-return]
@@ -83,10 +75,11 @@ class DeviceSession:
 
     def _answer(self, request: object) -> Any:
         assert self._worker is not None
-        answer = _exchange(self._worker, request, self._limits)
-        if isinstance(answer, _Ended):
-            self._worker, self.free = None, not answer.stuck
-            return DeviceResult.ended(self._request.task, answer.outcome, answer.text)
+        try:
+            answer = _exchange(self._worker, request, self._limits)
+        except WorkerEnded as ended:
+            self.close()
+            return DeviceResult.ended(self._request.task, "hang" if ended.hang else "fault", ended.reason)
         if isinstance(answer, AotforgeError):
             self.close()
             if isinstance(answer, ExecutionError):
@@ -95,8 +88,8 @@ class DeviceSession:
         return answer
 
 
-def _exchange(worker: WorkerProcess, request: object, limits: Limits) -> object:
-    """The answer of a process, which continues, or how it ended."""
+def _exchange(worker: WorkerProcess, request: object, limits: Limits) -> Any:
+    """The answer of a process, which continues. Raises WorkerEnded that names the case."""
     case, seconds = "", limits.between
     try:
         worker.send(request)
@@ -110,8 +103,7 @@ def _exchange(worker: WorkerProcess, request: object, limits: Limits) -> object:
         text = f"no end after {seconds:g} s" if ended.hang else f"the process {ended.reason}"
         if ended.output and not ended.hang:
             text += f": {ended.output}"
-        text = f"{case}: {text}" if case else text
-        return _Ended(outcome="hang" if ended.hang else "fault", text=text, stuck=not worker.kill())
+        raise WorkerEnded(f"{case}: {text}" if case else text, hang=ended.hang) from ended
 
 
 def _start() -> WorkerProcess:

@@ -12,25 +12,18 @@ from bdb import BdbQuit
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
 from aotforge.errors import UnknownNameError, UnsupportedError
-from aotforge.verify.interpreter.number_formats import bf16_values
+from aotforge.verify.interpreter.corrections import numbers
 
 
-class SourceLocation(NamedTuple):
-    """A line of a source file."""
-
-    file: Path
-    line: int
-
-
-def parse_location(text: str, folder: Path) -> SourceLocation:
-    """`forward.py:61` below a family's folder. Raises UnsupportedError, UnknownNameError."""
+def parse_location(text: str, folder: Path) -> tuple[Path, int]:
+    """File and line of `forward.py:61` below a family's folder. Raises UnsupportedError, UnknownNameError."""
     name, _, number = text.rpartition(":")
     if not name or not number.isdigit():
         raise UnsupportedError(f"{text!r} is not a valid location", hint="write FILE.py:LINE")
@@ -45,7 +38,7 @@ def parse_location(text: str, folder: Path) -> SourceLocation:
             f"{name}:{line} has no code to stop at",
             hint=f"the nearest lines with code: {', '.join(map(str, near))}",
         )
-    return SourceLocation(file, line)
+    return file, line
 
 
 def _lines_with_code(code: CodeType) -> set[int]:
@@ -60,12 +53,14 @@ def _lines_with_code(code: CodeType) -> set[int]:
 
 
 def run_with_debugger(
-    body: Callable[[], None], locations: Sequence[SourceLocation], program: tuple[int, int, int] | None = None
+    body: Callable[[], None],
+    locations: Sequence[tuple[Path, int]],
+    program: tuple[int, int, int] | None = None,
 ) -> bool:
     """Run `body`, stopping in one `program` of the grid or all; False when the user quits the debugger."""
     debugger = _Debugger(program)
-    for location in locations:
-        debugger.set_break(str(location.file), location.line)
+    for file, line in locations:
+        debugger.set_break(str(file), line)
     before, sys.breakpointhook = sys.breakpointhook, debugger.on_breakpoint
     try:
         debugger.trace(body)
@@ -127,8 +122,6 @@ def tensor_text(value: Any) -> str:
     """An interpreted tensor as text; the `repr` of anything else."""
     if not isinstance(value, tl.tensor):
         return repr(value)
-    data = np.asarray(value.handle.data)
-    if value.dtype.scalar == tl.bfloat16:
-        data = bf16_values(data)
+    data = numbers(np.asarray(value.handle.data), value.dtype.scalar)
     shape = "x".join(str(int(n)) for n in value.shape) or "scalar"
     return f"{value.dtype.scalar} {shape}\n{data}"

@@ -1,15 +1,13 @@
-"""Dispatch of a call: the first setting whose predicates hold, from rules or from a plan."""
+"""Dispatch of a call by a plan: the first image whose predicates hold."""
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from aotforge.errors import RulesError, UnsupportedError
-from aotforge.plan.conditions import hints, tries
-from aotforge.plan.model import GridTerm, JobKey, Plan, PlannedChoice, PlannedKernel, Predicate
-from aotforge.rules import GENERAL_SUFFIX, Choice, Functional, Kernel, Scalar, Setting, Target
+from aotforge.errors import RulesError
+from aotforge.plan.model import CompileJob, GridTerm, JobKey, Plan, PlannedChoice, PlannedKernel, Predicate
+from aotforge.rules import GENERAL_SUFFIX
 
 Values = Mapping[str, int | float]
 """Operator values by name; pointers are addresses."""
@@ -21,18 +19,6 @@ class Launch:
 
     grid: tuple[int, int, int]
     arguments: Values
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceLaunch(Launch):
-    """A launch of a kernel's source. `types` by parameter name; `hinted`: every argument hint holds."""
-
-    kernel: Kernel
-    functional: Functional
-    setting: Setting
-    hinted: bool
-    constants: Mapping[str, Scalar]
-    types: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +77,7 @@ def rungs_below(ladder: bool, rows: Sequence[Row]) -> dict[Row, int | None]:
 
 def launch_of(use: Use, values: Values) -> Launch | None:
     """The launch, or None when another image serves the call. Raises RulesError for a missing value."""
-    call = _Call(use.kernel.name, values)
+    call = KernelCall(use.kernel.name, values)
     if not _agrees(use, tuple(int(call[name]) for name in use.kernel.keys)):
         return None
     if call.first_match(choice.predicates for choice in use.choices) != use.index:
@@ -108,54 +94,16 @@ def _agrees(use: Use, key: tuple[int, ...]) -> bool:
     return key[:-1] == use.key[:-1] and (use.below is None or use.below < key[-1]) and key[-1] <= use.key[-1]
 
 
-def select(
-    kernel: Kernel, target: Target, values: Values, *, override: Mapping[str, Scalar] | None = None
-) -> SourceLaunch:
-    """The launch that serves a call by the kernel's rules. Raises UnsupportedError, RulesError.
-
-    `override` replaces constants of the setting, so that a test reaches every loop with few elements.
-    """
-    call = _Call(kernel.name, values)
-    served = [
-        functional
-        for options in itertools.product(*(_options(call, choice) for choice in kernel.choices))
-        if kernel.allowed(functional := dict(zip((c.name for c in kernel.choices), options, strict=True)))
-    ]
-    if not served:
-        text = ", ".join(f"{choice.key} = {call[choice.key]}" for choice in kernel.choices)
-        raise UnsupportedError(f"{kernel.name} does not serve {text}")
-    offering = (functional for functional in served if kernel.settings(target, functional))
-    functional = next(offering, served[0])
-    text = ", ".join(f"{name} {value}" for name, value in functional.items())
-    settings = kernel.settings(target, functional)
-    offered = list(tries(settings, hints(kernel.arguments)))
-    index = call.first_match(predicates for _, _, predicates in offered)
-    if index is None:
-        raise UnsupportedError(f"{kernel.name} has no setting on {target.arch} for {text}")
-    number, hinted, _ = offered[index]
-    setting = settings[number]
-    changed = {name: value for name, value in (override or {}).items() if name in setting.constants}
-    constants = {**kernel.constants(functional), **setting.constants, **changed}
-
-    def divisor(wanted: int | str) -> int:
-        return int(constants[wanted]) if isinstance(wanted, str) else wanted
-
-    return SourceLaunch(
-        kernel=kernel,
-        functional=functional,
-        setting=setting,
-        hinted=hinted,
-        constants=constants,
-        types={a.name: a.type.format(**functional) for a in kernel.arguments},
-        arguments={a.name: call[a.value] for a in kernel.arguments},
-        grid=call.grid(
-            [[GridTerm(value=t.value, divisor=divisor(t.divisor)) for t in axis] for axis in kernel.grid]
-        ),
-    )
+def launches_of(plan: Plan, values: Values) -> Iterator[tuple[CompileJob, Launch]]:
+    """Jobs whose images serve a call, with their launches. Raises RulesError."""
+    uses = uses_of(plan, {job.key: job.target.arch for job in plan.jobs})
+    for job in plan.jobs:
+        launches = (launch_of(use, values) for use in uses[job.key])
+        yield from ((job, launch) for launch in launches if launch)
 
 
 @dataclass(frozen=True)
-class _Call:
+class KernelCall:
     """A call of a kernel's operator."""
 
     kernel: str
@@ -171,30 +119,13 @@ class _Call:
         return self.values[name]
 
     def first_match(self, offered: Iterable[Sequence[Predicate]]) -> int | None:
-        return next((i for i, every in enumerate(offered) if all(map(self._holds, every))), None)
-
-    def _holds(self, predicate: Predicate) -> bool:
-        product = math.prod(int(self[value]) for value in predicate.values)
-        if predicate.kind == "multiple":
-            return product % predicate.low == 0
-        return predicate.low <= product <= predicate.high
+        """Number of the first whose predicates all hold."""
+        return next(
+            (i for i, every in enumerate(offered) if all(one.holds(self.__getitem__) for one in every)), None
+        )
 
     def grid(self, axes: Sequence[Sequence[GridTerm]]) -> tuple[int, int, int]:
+        """Programs by axis."""
         sizes = [math.prod(-(-int(self[t.value]) // t.divisor) for t in axis) for axis in axes]
         x, y, z = (*sizes, 1, 1, 1)[:3]
         return x, y, z
-
-
-def _options(call: _Call, choice: Choice) -> list[Scalar]:
-    """The options that serve the call's value, the preferred one first. Raises UnsupportedError."""
-    number = call[choice.key]
-    options = sorted(choice.options, key=choice.options.__getitem__)
-    found = [
-        o for o in options if choice.options[o] == number or (choice.ladder and choice.options[o] > number)
-    ]
-    if found:
-        return found
-    raise UnsupportedError(
-        f"{call.kernel} does not serve {choice.key} = {number}",
-        hint=f"it serves {', '.join(f'{key} ({option})' for option, key in choice.options.items())}",
-    )

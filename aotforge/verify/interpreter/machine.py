@@ -1,10 +1,10 @@
 """Triton's interpreter with corrections that make it a check of kernel sources.
 
 A kernel's functions are copied and rewritten, and Triton's language is patched during a run, so that the
-process can compile the same kernels. Corrected: bfloat16 rounding and dot products; arguments have the types
-of the signature; every access is checked against `Memory`. Other bfloat16 arithmetic is refused. Not
-modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not supported: tl.sort and similar
-functions, tensor methods that are library functions (`x.sum()`), several threads at once.
+process can compile the same kernels. Corrected: bfloat16 and fp8 (`corrections`); arguments have the types of
+the signature; every access is checked against `Memory`. Not modelled: fused multiply-add, the order of sums,
+hardware exp2 and log2. Not supported: tl.sort and similar functions, tensor methods that are library
+functions (`x.sum()`), several threads at once.
 """
 
 import itertools
@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import triton.language as tl
@@ -21,16 +20,13 @@ from triton.language import standard
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
-from aotforge.errors import RulesError, UnsupportedError
+from aotforge.errors import RulesError
 from aotforge.plan.families import family_module
+from aotforge.plan.model import CompileJob
 from aotforge.rules import Scalar
-from aotforge.verify.interpreter.dispatch import SourceLaunch
-from aotforge.verify.interpreter.memory import AccessCheck
-from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values
+from aotforge.verify.interpreter.corrections import Opaque, corrections, reduced_in_float32
+from aotforge.verify.interpreter.dispatch import Launch
 from vgpu.memory import Memory
-
-Opaque = Any
-"""Triton's own objects: it ships no types for them."""
 
 _JIT = (JITFunction, interpreter.InterpretedFunction)
 _SCALARS: dict[str, tuple[Opaque, Opaque]] = {
@@ -39,23 +35,19 @@ _SCALARS: dict[str, tuple[Opaque, Opaque]] = {
     "u64": (np.uint64, tl.uint64),
     "fp32": (np.float32, tl.float32),
 }
-_POINTEES: dict[str, Opaque] = {
-    "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "i32": tl.int32, "i64": tl.int64,
-        "u64": tl.uint64,
-}  # fmt: skip
 
 
-def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:
-    """Run a launch of the family in `folder`. Raises RulesError without the function, and as `execute`."""
-    kernel = launch.kernel
-    function = getattr(family_module(folder, Path(kernel.source).stem), kernel.function, None)
+def run_launch(job: CompileJob, launch: Launch, folder: Path, memory: Memory) -> None:
+    """Runs the source of a job, of the family in `folder`. Raises RulesError, and as `execute`."""
+    module = ".".join(Path(job.source).with_suffix("").parts[1:])
+    function = getattr(family_module(folder, module), job.function, None)
     if function is None:
-        raise RulesError(f"{folder / kernel.source} has no function {kernel.function}")
+        raise RulesError(f"{folder.parent / job.source} has no function {job.function}")
     execute(
         function,
-        types_=launch.types,
+        types_=dict(job.signature),
         arguments=launch.arguments,
-        constants=launch.constants,
+        constants=dict(job.constants),
         grid=launch.grid,
         memory=memory,
     )
@@ -88,7 +80,7 @@ def execute(
 def _typed(spelling: str, value: int | float) -> Opaque:
     """A scalar tensor of the signature's type: 32- and 64-bit arithmetic wraps as in the compiled kernel."""
     if spelling.startswith("*"):
-        storage, type_ = np.uint64, tl.pointer_type(_POINTEES[spelling[1:]])
+        storage, type_ = np.uint64, tl.str_to_ty(spelling, None)
     else:
         storage, type_ = _SCALARS[spelling]
     return tl.tensor(interpreter.TensorHandle(np.array([value], dtype=storage), type_), type_)
@@ -145,57 +137,13 @@ def _patched(function: Opaque, memory: Memory) -> Iterator[None]:
             if isinstance(value, _JIT):
                 scope.set_attr(tl, name, _COPIES.lazily(value))
         builder = interpreter.interpreter_builder
-        for name, member in _corrections(builder, memory).items():
+        for name in ("reduce", "associative_scan"):
+            corrected = reduced_in_float32(getattr(tl, name))
+            scope.set_attr(tl, name, corrected)
+            scope.set_attr(tl.core, name, corrected)
+        for name, member in list(corrections(builder, memory)):
             scope.set_attr(builder, name, member)
         yield
     finally:
         for scope in reversed(scopes):
             scope.restore()
-
-
-def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opaque]]:
-    cast, binary = builder.cast_impl, builder.binary_op
-    load, store = builder.create_masked_load, builder.create_masked_store
-
-    check = AccessCheck(memory)
-
-    def cast_impl(src: Opaque, dst_type: Opaque) -> Opaque:
-        pair = (src.dtype.scalar, dst_type.scalar)
-        if pair == (tl.float32, tl.bfloat16):
-            return interpreter.TensorHandle(bf16_bits(src.data), tl.bfloat16)
-        if pair == (tl.bfloat16, tl.float32):
-            return interpreter.TensorHandle(bf16_values(src.data), tl.float32)
-        if tl.bfloat16 in pair and pair[0] != pair[1]:
-            raise UnsupportedError(f"the interpreter does not convert {pair[0]} to {pair[1]}")
-        return cast(src, dst_type)
-
-    def binary_op(lhs: Opaque, rhs: Opaque, op: Opaque) -> Opaque:
-        if tl.bfloat16 in (lhs.dtype.scalar, rhs.dtype.scalar):
-            raise UnsupportedError(
-                "the interpreter does not calculate in bfloat16",
-                hint="convert to float32 first, as the hardware would",
-            )
-        return binary(lhs, rhs, op)
-
-    def create_dot(
-        a: Opaque, b: Opaque, d: Opaque, input_precision: Opaque, max_num_imprecise_acc: Opaque
-    ) -> Opaque:
-        left, right = (bf16_values(x.data) if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b))
-        return interpreter.TensorHandle(np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar)
-
-    def create_masked_load(
-        ptrs: Opaque, mask: Opaque, other: Opaque, cache_policy: Opaque, is_volatile: Opaque
-    ) -> Opaque:
-        check(ptrs.data[mask.data], _bytes(ptrs), "read")
-        return load(ptrs, mask, other, cache_policy, is_volatile)
-
-    def create_masked_store(ptrs: Opaque, value: Opaque, mask: Opaque, cache_policy: Opaque) -> Opaque:
-        check(ptrs.data[mask.data], _bytes(ptrs), "write")
-        return store(ptrs, value, mask, cache_policy)
-
-    corrections = (cast_impl, binary_op, create_dot, create_masked_load, create_masked_store)
-    return {function.__name__: function for function in corrections}
-
-
-def _bytes(ptrs: Opaque) -> int:
-    return int(ptrs.get_element_ty().primitive_bitwidth) // 8

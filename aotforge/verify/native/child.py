@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import resource
@@ -10,51 +9,15 @@ import signal
 import struct
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from aotforge.errors import ExecutionError
+from ttcpu.faults import Fault, handle_faults
 
 _STACK = 512 << 10
 """Callers' threads may have no more, so larger buffers must be memory beside the stack."""
-_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-_REPORT = struct.Struct("<iiQ")
-"""Signal; 1 for a write; address."""
-_SA_SIGINFO, _SA_ONSTACK = 4, 0x08000000
-_ADDRESS, _ERROR = 16, 192
-"""Offsets of si_addr in siginfo_t, and of REG_ERR in ucontext_t (x86-64 Linux)."""
-_WRITE = 2
-_ALTERNATE = 1 << 20
+_REPORT = struct.Struct("<iiQQ")
+"""Signal; 1 for a write; address; instruction."""
 _ENDED, _FAULT = 0, 70
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """A signal of the processor: its number, the address of the access and its kind."""
-
-    number: int
-    address: int
-    is_write: bool
-
-
-class _Action(ctypes.Structure):
-    """`struct sigaction` of the C library."""
-
-    _fields_ = (
-        ("handler", ctypes.c_void_p),
-        ("mask", ctypes.c_ulong * 16),
-        ("flags", ctypes.c_int),
-        ("restorer", ctypes.c_void_p),
-    )
-
-
-class _Stack(ctypes.Structure):
-    """`stack_t`."""
-
-    _fields_ = (("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
-
-
-_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def run_in_child(work: Callable[[], None], seconds: float) -> Fault | None:
@@ -65,8 +28,8 @@ def run_in_child(work: Callable[[], None], seconds: float) -> Fault | None:
             _serve(work, seconds, report)
         status = os.waitpid(child, 0)[1]
         if os.waitstatus_to_exitcode(status) == _FAULT:
-            number, is_write, address = _REPORT.unpack_from(report)
-            return Fault(number=number, address=address, is_write=bool(is_write))
+            number, is_write, address, instruction = _REPORT.unpack_from(report)
+            return Fault(number=number, address=address, is_write=bool(is_write), instruction=instruction)
     if os.waitstatus_to_exitcode(status) == -signal.SIGPROF:
         raise ExecutionError(f"no end after {seconds:g} s of processor time: an endless loop?")
     if status != 0:
@@ -97,23 +60,11 @@ def _serve(work: Callable[[], None], seconds: float, report: mmap.mmap) -> None:
         os._exit(1)
 
 
-_kept: list[object] = []
-"""What the handler needs until the child ends."""
-
-
 def _report_faults(report: mmap.mmap) -> None:
     """Faults of this thread are written to `report`, and end the process."""
 
-    def handle(number: int, info: int, context: int) -> None:
-        address = ctypes.c_uint64.from_address(info + _ADDRESS).value
-        error = ctypes.c_uint64.from_address(context + _ERROR).value
-        _REPORT.pack_into(report, 0, number, int(bool(error & _WRITE)), address)
+    def write(fault: Fault) -> None:
+        _REPORT.pack_into(report, 0, fault.number, int(fault.is_write), fault.address, fault.instruction)
         os._exit(_FAULT)
 
-    handler, memory = _HANDLER(handle), ctypes.create_string_buffer(_ALTERNATE)
-    _kept.extend((handler, memory))
-    stack = _Stack(address=ctypes.addressof(memory), flags=0, size=_ALTERNATE)
-    _LIBC.sigaltstack(ctypes.byref(stack), None)  # the fault may be the end of the stack
-    action = _Action(handler=ctypes.cast(handler, ctypes.c_void_p), flags=_SA_SIGINFO | _SA_ONSTACK)
-    for number in _SIGNALS:
-        _LIBC.sigaction(number, ctypes.byref(action), None)
+    handle_faults(write)

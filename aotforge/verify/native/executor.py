@@ -6,19 +6,18 @@ import ctypes
 import math
 import signal
 import struct
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 
 from aotforge.errors import ExecutionError, UnsupportedError
-from aotforge.targets.cpu.backend import PREFIX
-from aotforge.targets.cpu.image import read_description
+from aotforge.targets.cpu.backend import PREFIX, read_description
 from aotforge.verify.invocation import ImageRunner, Invocation, LaunchCall
-from aotforge.verify.native.child import Fault, run_in_child
+from aotforge.verify.native.child import run_in_child
 from aotforge.verify.native.guard_pages import PAGE, GuardedCopy, Pages, Side
 from aotforge.verify.verdict import ImageTask
+from ttcpu.faults import Fault
+from ttcpu.launch import load_library
 from ttcpu.levels import host_levels
 
 SECONDS = 20.0
@@ -44,7 +43,10 @@ class NativeImage(ImageRunner):
             raise UnsupportedError(f"this processor does not execute images for {task.arch}")
         self.device = f"this processor ({task.arch})"
         self._image = read_description(task.binary)
-        self._function = _load(task.binary, self._image.symbol)
+        try:
+            self._function = load_library(self._image.symbol, task.binary)[1]
+        except (OSError, AttributeError) as error:
+            raise ExecutionError(f"the image cannot be loaded: {error}") from error
 
     def run(self, call: LaunchCall) -> Counter[str]:
         """No counts. Raises ExecutionError for a fault."""
@@ -110,18 +112,3 @@ def _description(fault: Fault, copies: Sequence[GuardedCopy], scratch: Pages) ->
         return f"access out of bounds: {access} at address {fault.address:#x}, a null pointer"
     where = f"{fault.address:#x}, which is in no tensor; or more than 512 KiB of stack"
     return f"access out of bounds: {access} at {where}"
-
-
-def _load(binary: bytes, symbol: str) -> ctypes._NamedFuncPointer:
-    """The image's function. It stays loaded."""
-    for known in ("libm.so.6", "libgcc_s.so.1"):  # of which images use functions
-        ctypes.CDLL(known, mode=ctypes.RTLD_GLOBAL)
-    with tempfile.NamedTemporaryFile(suffix=".so") as file:
-        file.write(binary)
-        file.flush()
-        try:
-            function = ctypes.CDLL(str(Path(file.name)))[symbol]
-        except (OSError, AttributeError) as error:
-            raise ExecutionError(f"the image cannot be loaded: {error}") from error
-    function.argtypes, function.restype = (ctypes.c_char_p, ctypes.c_char_p), ctypes.c_int32
-    return function

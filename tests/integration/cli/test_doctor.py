@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
+from aotforge.deliver.dropin.inputs import IMAGES
 from aotforge.devtools import doctor
 from aotforge.devtools.doctor import DoctorReport, Finding, Request, examine
 from aotforge.errors import ToolchainError, UnknownNameError, UnsupportedError
 from aotforge.formats.library_alias import library_alias
+from aotforge.pack.model import DISPATCH_FILE
 from tests.support.families import PROJECT
 from tests.support.other_user import as_other_user
 from tests.support.torch_lib import make_torch
@@ -149,6 +151,24 @@ def test_an_installed_pytorch_gets_its_name_level_and_images(
     found = finding("PyTorch", request(tmp_path)).found
     assert "needs libaotriton_v2.so.0.11.0: ./dev build --version 0.11.2b serves it; " in found
     assert found.endswith(shown)
+
+
+@pytest.mark.parametrize(
+    ("library", "unread"), [("ours", "gfx120x: AOT"), ("theirs", "gfx908: this project's")]
+)
+def test_packs_that_the_installed_library_does_not_read_are_named(
+    library: str, unread: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "native_archs", lambda: ("gfx908", "gfx1201"))
+    lib = tmp_path / "lib"
+    for name in ("amd-gfx120x/flash/attn_fwd.zip", f"amd-gfx908/{DISPATCH_FILE}"):
+        (lib / IMAGES / name).parent.mkdir(parents=True)
+        (lib / IMAGES / name).touch()
+    (lib / "libaotriton_v2.so.0.12.1").write_bytes(b"\0dispatch.aotd\0" if library == "ours" else b"ELF")
+    found = doctor._installed_images(lib, ["libaotriton_v2.so.0.12.1"])
+    served = "gfx908 yes, gfx1201 none" if library == "ours" else "gfx908 none, gfx1201 yes"
+    assert found.startswith(f"images: {served}; amd-{unread}")
+    assert found.endswith(", which the installed library does not read")
 
 
 def test_the_task_fails_with_its_code_and_as_json(tmp_path: Path) -> None:

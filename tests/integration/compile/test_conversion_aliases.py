@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 
 from aotforge.compile.triton_compiler import lower, warm_up
 from aotforge.errors import ExecutionError, ToolchainError
-from aotforge.targets.amd.conversion_aliases import conversion_aliases
+from aotforge.targets.amd.backend import AMD
 from tests.support.families import PROJECT, architectures, plan_of
 from vgpu.code_object import read_elf
 from vgpu.emulator.assembly import assemble, link
@@ -30,7 +30,7 @@ ALIASED = tuple(name for name in ARCHS.amd if ARCHS.aliases(name))
 
 def compiled(arch: str, aliases: tuple[tuple[str, str], ...]) -> tuple[bytes, str]:
     signature = {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}
-    with conversion_aliases(aliases):
+    with AMD.aliased(aliases):
         image, text, _ = lower(
             warm_up, GPUTarget("hip", arch, 32), signature, {"BLOCK": 256}, dict(_HINTS), {"num_warps": 4}
         )
@@ -84,7 +84,7 @@ def test_passes_get_their_own_arch_back() -> None:
 def test_a_pass_that_triton_lacks_is_named() -> None:
     with (
         pytest.raises(ToolchainError, match="no pass to_nowhere"),
-        conversion_aliases((("to_nowhere", "gfx1100"),)),
+        AMD.aliased((("to_nowhere", "gfx1100"),)),
     ):
         pytest.fail("the pass exists")
 

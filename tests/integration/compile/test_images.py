@@ -13,7 +13,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_one, find_job
 from aotforge.compile.model import Resources
 from aotforge.errors import CompileError, ResourceError, UnknownNameError
-from aotforge.targets.amd.occupancy import register_waves
+from aotforge.targets.amd.backend import register_waves
 from aotforge.targets.backend import CodeObjectStats
 from tests.integration.compile.builds import build, entries, kinds
 from tests.support.families import KERNEL, SPILLING, TINY, architectures, plan_of, write_family
@@ -151,7 +151,8 @@ def test_spills_to_memory_are_rejected_or_reported_as_the_rules_state(tmp_path: 
     assert next(iter(images.values())).resources.spilled_registers > 0
 
 
-def test_more_lds_than_the_arch_has_is_rejected_with_any_rules(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1101", "gfx1201"])
+def test_more_lds_than_the_arch_has_is_rejected_with_any_rules(tmp_path: Path, arch: str) -> None:
     body = """
 @triton.jit
 def kernel(x, n, BLOCK: tl.constexpr):
@@ -161,8 +162,9 @@ def kernel(x, n, BLOCK: tl.constexpr):
     tl.store(x + i[None, :] + i[:, None] * BLOCK, tl.trans(square))
 """
     write_family(tmp_path / "k", "lds", body, blocks=(256,), warps=16, spills="report")
-    with pytest.raises(ResourceError, match=r"lds\.lds.* bytes of shared memory, gfx908 has 65536") as caught:
-        build(tmp_path / "k", tmp_path / "cache")
+    needed = rf"lds\.lds.* \d+ bytes of shared memory, {arch} has 65536"
+    with pytest.raises(ResourceError, match=needed) as caught:
+        build(tmp_path / "k", tmp_path / "cache", arch=arch)
     assert "next step" in str(caught.value).lower()
 
 
@@ -179,15 +181,15 @@ def test_launch_geometry_in_hidden_arguments_is_allowed(tmp_path: Path) -> None:
 
 def test_one_job_can_be_compiled_alone(tiny_cache: Path, tmp_path: Path) -> None:
     plan = plan_of(TINY)
-    job = find_job(plan, "tiny.axpy:gfx908:dtype=bf16:1u")
-    assert find_job(plan, job.key[:12]) == job
+    job = find_job([plan], "tiny.axpy:gfx908:dtype=bf16:1u")
+    assert find_job([plan], job.key[:12]) == job
     image = compile_one(job, kernels_root=TINY, architectures=architectures(), scratch=tmp_path / "s")
     with Cache(tiny_cache) as cache:
         entry = cache.load(job.key)
     assert entry is not None
     assert image.binary == entry.binary
     with pytest.raises(UnknownNameError, match="unknown job"):
-        find_job(plan, "tiny.axpi")
+        find_job([plan], "tiny.axpi")
 
 
 def test_one_failing_job_shows_its_complete_output(tmp_path: Path) -> None:

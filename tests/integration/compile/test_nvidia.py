@@ -13,7 +13,7 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import Only
-from aotforge.targets.nvidia.cubin import read_cubin
+from aotforge.targets.nvidia.backend import read_cubin
 from tests.integration.compile.builds import compiled
 from tests.support.families import PROJECT, copy_tiny, plan_of, plan_project
 

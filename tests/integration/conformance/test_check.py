@@ -219,7 +219,7 @@ FUNCTIONS = " ".join(
 ALL_FUNCTIONS = f"int aotforge_ops_error; {FUNCTIONS}"
 OPERATORS: dict[str, tuple[Callable[[Tree, Path], object], set[str], str]] = {
     "text": (content(OPERATOR_LIBRARY, b"not even an ELF file"), {"elf", "sonames", "platform", "symbols"},
-        "is a shared library"),
+        "is not a readable library"),
     "none": (lambda tree, _: tree.pop(f"aotriton/lib/{OPERATOR_LIBRARY}"),
         {"elf", "sonames", "platform", "symbols"}, "No such file"),
     "runpath": (operators("-Wl,-rpath,$ORIGIN/cmake/aotforge_ops", code=ALL_FUNCTIONS), {"elf"},

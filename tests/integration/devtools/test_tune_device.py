@@ -19,7 +19,7 @@ from aotforge.devtools.cost.candidates import Candidate, CostRequest, find_candi
 from aotforge.devtools.tune import device_times, run_tune, search
 from aotforge.devtools.tune.device_times import OnDevice, Timing
 from aotforge.devtools.tune.run_tune import TuneRequest, tune
-from aotforge.devtools.tune.tune_report import TuneReport, write_found
+from aotforge.devtools.tune.tune_report import Search, write_found
 from aotforge.errors import DeviceError, ReportError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
@@ -87,16 +87,14 @@ def hip() -> VirtualHip:
     return build_virtual_hip(CACHE)
 
 
-Play = Callable[..., TuneReport]
+Play = Callable[..., Search]
 
 
 @pytest.fixture
 def play(hip: VirtualHip, monkeypatch: pytest.MonkeyPatch) -> Play:
     """A tune of the candidates in a folder on a virtual gfx908."""
 
-    def run(
-        folder: Path, *, devices: str = "gfx908", limits: Limits | None = None, **changes: Any
-    ) -> TuneReport:
+    def run(folder: Path, *, devices: str = "gfx908", limits: Limits | None = None, **changes: Any) -> Search:
         variables = environment(hip, devices=[devices], texts=[texts(folder)], cache=CACHE)
         variables["AOTFORGE_VIRTUAL"] += f",clock=instructions,log=off,limit={2**62},threads=1"
         for name, value in variables.items():
@@ -151,7 +149,7 @@ def wrong_and_fast(asm: str) -> str:
     return asm.replace(store[0], f"\ts_endpgm\n{store[0]}", 1)
 
 
-def ratios(report: TuneReport) -> dict[str, float]:
+def ratios(report: Search) -> dict[str, float]:
     """By the setting's name in SETTINGS, `_0` and so on."""
     names = {tuple(one.values()): f"_{number}" for number, one in enumerate(SETTINGS)}
     return {names.get(tuple(one.values.values()), "rules"): ratio for ratio, one in report.ranked}
@@ -162,19 +160,19 @@ def test_the_right_and_fast_one_wins_over_planted_slow_wrong_and_faulting_ones(
 ) -> None:
     folder = planted(prepared, tmp_path / "planted", _0=wild, _1=wrong_and_fast, rules=slow)
     report = play(folder)
-    found, search_ = ratios(report), report.search
+    found = ratios(report)
     # the third candidate is right, and faster than the rules' image, which was made slow
     assert next(iter(found)) in {"_2", "_3"} and found["rules"] == 1.0 and set(found) == {"_2", "_3", "rules"}
     assert found["_3"] < 0.5 and found["_2"] < 0.5
-    refused = [one.estimates[0].refused for one in search_.tried]
+    refused = [one.estimates[0].refused for one in report.tried]
     assert refused[0].startswith("fault on the GPU:") and "hipErrorIllegalAddress" in refused[0]
     assert refused[1].startswith("failed on the GPU:") and "out is wrong in" in refused[1]
-    assert search_.timed is not None and search_.timed.name == "AMD Instinct MI100"
+    assert report.timed is not None and report.timed.name == "AMD Instinct MI100"
     assert "2 are not right on the GPU" in "\n".join(report.lines())
     # what is known is not repeated: no process is started
     monkeypatch.setattr(device_times, "DeviceSession", None)
     again = play(folder)
-    assert ratios(again) == found and again.search.known == 5
+    assert ratios(again) == found and again.known == 5
     with pytest.raises(ReportError, match="of virtual HIP, not of hardware"):
         write_found(report, tmp_path, date="2026-11-23", triton="3.9.0")
 
@@ -184,7 +182,7 @@ def test_images_as_they_are_have_the_same_shares_as_their_instructions(prepared:
     report = play(prepared, shapes=[{"n": "8192"}, {"n": "32768"}])
     found = ratios(report)
     assert found["_3"] == 1.0 and found["_2"] > found["rules"] > found["_1"]
-    rules = report.search.rules.estimates
+    rules = report.rules.estimates
     assert rules[1].milliseconds / rules[0].milliseconds == pytest.approx(4, rel=0.05)
 
 
@@ -194,7 +192,7 @@ def test_a_hanging_candidate_is_ended_and_the_others_are_timed(
 ) -> None:
     folder = planted(prepared, tmp_path / "planted", _1=endless)
     report = play(folder, limits=Limits(launch=20.0))
-    refused = [one.estimates[0].refused for one in report.search.tried]
+    refused = [one.estimates[0].refused for one in report.tried]
     assert refused[1].startswith("hang on the GPU:") and "no end after 20 s" in refused[1]
     assert set(ratios(report)) == {"_0", "_2", "_3", "rules"}
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.rules import Family, Scalar, Target
-from aotforge.verify.interpreter.dispatch import SourceLaunch, Values, select
-from aotforge.verify.interpreter.machine import run_launch
+from aotforge.verify.interpreter.dispatch import Values
 from aotforge.verify.interpreter.number_formats import Array
 from aotforge.verify.tensors import Float, Guarded, Layout
 from kernels.flash.call import DTYPE_KEY, Case, tensor_of, values_of
 from kernels.flash.rules import FAMILY
+from tests.support.source_launches import SourceLaunch, run_launch, select
 from vgpu.memory import Memory
 
 __all__ = [

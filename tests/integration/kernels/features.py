@@ -15,8 +15,6 @@ import numpy as np
 
 from aotforge.errors import ExecutionError
 from aotforge.rules import Scalar
-from aotforge.verify.interpreter.dispatch import select
-from aotforge.verify.interpreter.machine import run_launch
 from aotforge.verify.invocation import Invocation
 from aotforge.verify.tensors import Layout
 from kernels.flash.call import BOTTOM_RIGHT, TOP_LEFT, Bias, Case, Dropout
@@ -24,6 +22,7 @@ from kernels.flash.cases import invocation_of
 from kernels.flash.rules import FAMILY
 from kernels.flash.sequences import LseLayout, Varlen
 from tests.integration.kernels.attention_call import FOLDER, GFX908
+from tests.support.source_launches import run_launch, select
 
 KERNELS = {kernel.name: kernel for kernel in FAMILY.kernels}
 SMALL = {"BLOCK_M": 16, "BLOCK_N": 16}

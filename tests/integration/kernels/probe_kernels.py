@@ -16,9 +16,27 @@ def copy(x, out, n, shift, BLOCK: tl.constexpr, MASKED: tl.constexpr):
 
 
 @triton.jit
-def multiply_bf16(x, out, BLOCK: tl.constexpr):
+def square(x, out, BLOCK: tl.constexpr):
+    """x * x; -1 where that is above 2."""
     lane = tl.arange(0, BLOCK)
-    tl.store(out + lane, tl.load(x + lane) * tl.load(x + lane))
+    product = tl.load(x + lane) * tl.load(x + lane)
+    tl.store(out + lane, tl.where(product > 2, -1.0, product).to(out.dtype.element_ty))
+
+
+@triton.jit
+def total(x, out, BLOCK: tl.constexpr):
+    tl.store(out, tl.sum(tl.load(x + tl.arange(0, BLOCK))))
+
+
+@triton.jit
+def convert(x, out, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    tl.store(out + lane, tl.load(x + lane).to(out.dtype.element_ty))
+
+
+@triton.jit
+def count(out, at, amount):
+    tl.atomic_add(out + at, amount)
 
 
 @triton.jit

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from aotforge.errors import UnsupportedError
 from aotforge.plan.model import CompileJob, Plan, PlannedChoice, PlannedKernel
 from aotforge.rules import Kernel
-from aotforge.verify.interpreter.dispatch import select
 from kernels.add.rules import FAMILY as ADD
 from kernels.flash.rules import FAMILY as FLASH
 from tests.integration.kernels.attention_call import GFX908
 from tests.support.families import plan_project
+from tests.support.source_launches import select
 
 KERNELS = [*FLASH.kernels, *ADD.kernels]
 

@@ -14,7 +14,8 @@ import pytest
 
 from aotforge.verify.interpreter.number_formats import DType, decode, encode
 from aotforge.verify.tensors import Float
-from kernels.flash.call import Bias, Case
+from kernels.flash.call import BOTTOM_RIGHT, Bias, Case
+from kernels.flash.sequences import Varlen
 from tests.integration.kernels.features import KERNELS, violations
 
 ATTENTION = [name for name in KERNELS if name != "attn_dropout_mask"]
@@ -33,6 +34,10 @@ class Large(Case):
 
 
 BASE = Case(heads_q=2, heads_k=1, seqlen_q=20, seqlen_k=37)
+LENGTHS = Varlen(word=0x0B0B, queries=(5, 1, 200), keys=(300, 129, 200))
+PACKED = Case(
+    batch=3, heads_q=8, heads_k=1, seqlen_q=200, seqlen_k=300, head_dim=64, sm_scale=0.125, varlen=LENGTHS
+)
 HALF: tuple[DType, ...] = ("fp16", "bf16")
 DIMS = (40, 72, 80, 96, 160, 384, 512)
 CALLS: dict[str, Case] = {
@@ -46,6 +51,9 @@ CALLS |= {
     "bf16 of 1e5": Large(**{**vars(BASE), "dtype": "bf16", "head_dim": 64, "sm_scale": 2e-11, "magnitude": 1e5}),
     "bf16 of 1e5, head_dim 72": Large(**{**vars(BASE), "dtype": "bf16", "head_dim": 72, "sm_scale": 2e-11, "magnitude": 1e5}),
     "fp16 of 1e4": Large(**{**vars(BASE), "dtype": "fp16", "head_dim": 64, "sm_scale": 2e-9, "magnitude": 1e4}),
+    # ROCm/flash-attention#158; AOTriton's windows count from the query's own position
+    "packed, window of 129 keys": replace(PACKED, window_left=128, window_right=0),
+    "packed, window of 129 keys, bottom-right": replace(PACKED, window_left=128, window_right=BOTTOM_RIGHT),
     "rows of fp16's lowest number": replace(BASE, head_dim=64, sm_scale=0.125, bias=Bias(kind="lowest")),
     "rows of bf16's lowest number": replace(BASE, dtype="bf16", head_dim=96, sm_scale=0.1, bias=Bias(kind="lowest", broadcast=(0, 1))),
     "rows of fp32's lowest number": replace(BASE, dtype="fp32", head_dim=64, sm_scale=0.125, bias=Bias(kind="lowest", broadcast=(1,))),

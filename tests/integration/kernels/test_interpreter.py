@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import ExecutionError, UnsupportedError
-from aotforge.verify.interpreter.machine import Opaque, execute
+from aotforge.verify.interpreter.breakpoints import tensor_text
+from aotforge.verify.interpreter.corrections import Opaque, corrections
+from aotforge.verify.interpreter.machine import execute
 from aotforge.verify.interpreter.number_formats import (
     EPSILON,
+    STORAGE,
     DType,
     bf16_bits,
     bf16_values,
@@ -58,10 +62,71 @@ def test_writing_outside_the_buffers_is_an_error_and_does_not_happen() -> None:
     assert not backing.any()
 
 
-def test_bfloat16_arithmetic_is_refused() -> None:
-    x = bf16_bits(np.ones(8))
-    with pytest.raises(UnsupportedError, match="bfloat16"):
-        run(probe_kernels.multiply_bf16, {"x": x, "out": x}, {"x": "*bf16", "out": "*bf16"}, BLOCK=8)
+@pytest.mark.parametrize("dtype", ["bf16", "fp8e5", "fp8e4nv", "fp8e4b8", "fp8e5b16"])
+def test_arithmetic_of_bit_patterns_is_rounded_after_each_operation(dtype: DType) -> None:
+    x = encode(np.linspace(-2.2, 2.2, 64), dtype)
+    out = np.zeros_like(x)
+    run(probe_kernels.square, {"x": x, "out": out}, {"x": f"*{dtype}", "out": f"*{dtype}"}, BLOCK=64)
+    product = decode(encode(decode(x, dtype) ** 2, dtype), dtype)
+    assert (product > 2).any()
+    np.testing.assert_array_equal(decode(out, dtype), np.where(product > 2, -1.0, product))
+
+
+def test_a_sum_of_bfloat16_with_a_nan_is_nan() -> None:
+    x, out = bf16_bits(np.full(16, 0.5)), np.zeros(1, np.uint16)
+    types = {"x": "*bf16", "out": "*bf16"}
+    run(probe_kernels.total, {"x": x, "out": out}, types, BLOCK=16)
+    assert bf16_values(out)[0] == 8
+    x[5] = 0x7FC0
+    run(probe_kernels.total, {"x": x, "out": out}, types, BLOCK=16)
+    assert np.isnan(bf16_values(out)[0])
+
+
+FLOATS: tuple[DType, ...] = ("fp16", "bf16", "fp32", "fp64", "fp8e5", "fp8e4nv", "fp8e4b8", "fp8e5b16")
+INTEGERS: tuple[DType, ...] = ("i8", "u8", "i32", "i64")
+CONVERSIONS = (  # Triton has none between fp8 and integers
+    *product(FLOATS, FLOATS), *product(FLOATS[:4], INTEGERS), *product(INTEGERS, FLOATS[:4])
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "target"), CONVERSIONS)
+def test_conversions_are_rounded_once(source: DType, target: DType) -> None:
+    draws = np.random.default_rng(3).standard_normal(64) * 7
+    x = encode(np.trunc(np.abs(draws)) if target in INTEGERS else draws, source)
+    out = np.zeros(64, STORAGE[target])
+    run(probe_kernels.convert, {"x": x, "out": out}, {"x": f"*{source}", "out": f"*{target}"}, BLOCK=64)
+    np.testing.assert_array_equal(decode(out, target), decode(encode(decode(x, source), target), target))
+
+
+@pytest.mark.parametrize(("dtype", "infinity", "nan"), [("fp8e5", 0x7C, 0x7E), ("fp8e4nv", None, 0x7F)])
+def test_specials_of_fp8_stay_special(dtype: str, infinity: int | None, nan: int) -> None:
+    x = np.array([nan if infinity is None else infinity, nan], np.uint8)
+    out = np.zeros(2, np.uint16)
+    run(probe_kernels.convert, {"x": x, "out": out}, {"x": f"*{dtype}", "out": "*bf16"}, BLOCK=2)
+    values = bf16_values(out)
+    assert np.isnan(values[1]) and (np.isnan(values[0]) if infinity is None else values[0] == np.inf)
+
+
+def test_the_debugger_shows_numbers_of_bit_patterns() -> None:
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    for type_, pattern in ((tl.bfloat16, np.uint16(0x3FC0)), (tl.float8e4nv, np.uint8(0x3C))):
+        shown = tensor_text(tl.tensor(TensorHandle(np.array([pattern]), type_), type_))
+        assert shown == f"{type_} scalar\n[1.5]"
+
+
+def test_atomics_are_checked_and_refused_on_bit_patterns() -> None:
+    out = np.zeros(4, np.int32)
+    types = {"out": "*i32", "at": "i32", "amount": "i32"}
+    run(probe_kernels.count, {"out": out, "at": 3, "amount": 2}, types)
+    assert list(out) == [0, 0, 0, 2]
+    with pytest.raises(ExecutionError, match="write 4 bytes outside its buffers"):
+        run(probe_kernels.count, {"out": out, "at": 4, "amount": 2}, types)
+    halves = np.zeros(4, np.uint16)
+    with pytest.raises(UnsupportedError, match="no atomics of bf16"):
+        narrow = {**types, "out": "*bf16", "amount": "fp32"}
+        run(probe_kernels.count, {"out": halves, "at": 0, "amount": 1.0}, narrow)
 
 
 def test_bfloat16_dot_multiplies_numbers_and_not_bits() -> None:
@@ -101,7 +166,7 @@ def test_triton_is_as_before_after_a_run_and_after_an_error() -> None:
 
     def state() -> list[dict[str, Any]]:
         builder = interpreter.interpreter_builder
-        members = ("cast_impl", "binary_op", "create_dot", "create_masked_load", "create_masked_store")
+        members = [name for name, _ in corrections(builder, Memory({}))]
         bound = {name: getattr(builder, name).__func__ for name in members}
         return [dict(vars(m)) for m in (tl, core, standard, core.tensor, core.dtype, probe_kernels)] + [bound]
 

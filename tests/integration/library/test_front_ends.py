@@ -227,6 +227,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
         "V": Tensor(4096, (2, 3, 64, 64), FP16),
     },
     "another dtype": {"K": Tensor(4096, (2, 2, 64, 64), BF16)},
+    "a bias of another dtype": {"B": Tensor(4096, (2, 4, 48, 64), FP32)},
     "no dtype": {name: Tensor(4096, (2, 2, 64, 64), 0) for name in "QKV"},
     "last stride not 1": {"Q": Tensor(4096, (2, 4, 48, 64), FP16, (24576, 6144, 128, 2))},
     "no memory": {"Q": Tensor(0, (2, 4, 48, 64), FP16)},

@@ -65,6 +65,23 @@ def test_devices_have_modules_of_their_own(objects: Objects, tmp_path: Path) -> 
         assert driver.launches()[-1]["device"] == 2
 
 
+@pytest.mark.parametrize("order", ["01", "10", "0101", "1100"])
+def test_a_device_without_a_pack_changes_nothing_for_another(
+    objects: Objects, tmp_path: Path, order: str
+) -> None:
+    """An integrated GPU beside a card, in any order of calls."""
+    write(spy_pack("gfx1100"), tmp_path / "amd-gfx110x")
+    with Driver(objects, tmp_path, HIP_DOUBLE_DEVICES="gfx1036,gfx1100") as driver:
+        driver.send("arch")  # loads HIP
+        for device in (0, 1):
+            assert driver.send(f"stream {device}") == "ok"
+        for device in map(int, order):
+            expected = 0 if device else NO_BINARY
+            assert driver.rc(f"check stream={device}") == expected
+            assert driver.rc(Problem(extra={"stream": device}).line("fwd")) == expected
+        assert [launch["device"] for launch in driver.launches()] == [1] * order.count("1")
+
+
 def test_the_copy_that_is_loaded_already_is_used(objects: Objects, spy_images: Path) -> None:
     """The loader would find release 7; the process has 6."""
     with Driver(objects, spy_images, hip=7) as driver:

@@ -113,6 +113,32 @@ def test_a_gpu_that_pytorch_will_not_use(
     assert reason in line and "; ./dev doctor " in line
 
 
+def aotriton_pack(images: Path, name: str, *files: str) -> None:
+    for file in files:
+        (images / name / file).parent.mkdir(parents=True, exist_ok=True)
+        (images / name / file).write_bytes(b"PK\3\4")
+
+
+def test_packs_of_another_format_are_named(objects: Objects, tmp_path: Path) -> None:
+    aotriton_pack(tmp_path, "amd-gfx90x", "__signature__", "flash/attn_fwd.zip")
+    aotriton_pack(tmp_path, "amd-gfx91x", "__signature__", "flash/attn_fwd/FONLY__\uff0afp16@16.aks2")
+    aotriton_pack(tmp_path, "amd-gfx92x", "readme")
+    write(spy_pack("gfx90a"), tmp_path / "amd-gfx90a")
+    (tmp_path / "amd-gfx90a" / "attn_fwd.zip").write_bytes(b"beside ours")
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc("check") == NO_BINARY
+        assert driver.rc(Problem().line("fwd")) == NO_BINARY
+    named = (
+        "no image pack serves gfx908; of AOTriton's format, which this library does not read: "
+        "amd-gfx90x (.zip), amd-gfx91x (.aks2)"
+    )
+    assert driver.log.count(named) == 1 and "amd-gfx92x" not in driver.log
+    write(spy_pack(), tmp_path / "amd-gfx908")
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc(Problem().line("fwd")) == 0
+    assert driver.log == ""
+
+
 def test_a_gpu_that_is_used_and_questions_print_nothing(objects: Objects, spy_images: Path) -> None:
     with Driver(objects, spy_images, AOTFORGE_PARTIAL_PACK="1") as driver:
         assert driver.rc("check") == 0

@@ -19,7 +19,7 @@ from tuf.api.metadata import Metadata, MetaFile, Root, Timestamp
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.keys import KeySet, load_keys, rotate_keys
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Content, ErrorKind, StoreError
+from aotforge.publish.stores.store import Content, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import NOW, make_keys, make_release, publish, released_names
 
@@ -210,7 +210,7 @@ def test_readers_of_the_old_root_see_an_interrupted_rotation(tmp_path: Path) -> 
     place, new = rotated(tmp_path)
 
     def interrupt() -> None:
-        raise StoreError(ErrorKind.UNAVAILABLE, "killed")
+        raise StoreError("killed")
 
     with pytest.raises(PublishError, match="killed"):
         publish(place.next, Racing(tmp_path / "store", "2.root.json", interrupt), new)

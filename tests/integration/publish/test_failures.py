@@ -16,7 +16,7 @@ import pytest
 from aotforge.errors import OutputError, PublishError, TrustError
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
+from aotforge.publish.stores.store import MissingError, ObjectStore, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import make_release, publish, released_names
 from tests.support.s3 import FAULTS, Server, Trouble, strike
@@ -190,5 +190,5 @@ def test_nothing_is_published_yet(server: Server, keys: KeySet, tmp_path: Path) 
     for place in (DirectoryStore(tmp_path / "none"), server.store(server.bucket())):
         with pytest.raises(StoreError) as caught:
             trusted_index(place, keys.roots[0], tmp_path / "trust")
-        assert caught.value.kind is ErrorKind.MISSING
+        assert type(caught.value) is MissingError
         assert "timestamp.json" in caught.value.what

@@ -19,7 +19,6 @@ from aotforge.publish import shared_cache as session
 from aotforge.publish.keys import KeySet, create_keys, load_keys, read_root
 from aotforge.publish.shared_cache import (
     LIST,
-    CachePlaces,
     KeyList,
     SharedCache,
     SharedObject,
@@ -31,7 +30,7 @@ from aotforge.publish.shared_cache import (
 )
 from aotforge.publish.stores import reading
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
+from aotforge.publish.stores.store import ObjectStore, StoreError
 from tests.integration.publish.conftest import MakeStore
 from tests.support.publishing import NOW, ROOT
 from tests.support.web import running_web
@@ -72,13 +71,11 @@ class Place:
     def root(self) -> Path:
         return self.scratch / "keys" / "roots" / "1.root.json"
 
-    def places(self, **changes: object) -> CachePlaces:
-        return CachePlaces(**{"limit": 10**9, **changes})  # type: ignore[arg-type]
-
     def write(self, *numbers: int, limit: int = 10**9) -> None:
         """A trusted job that offers these objects."""
-        target = self.places(target=str(self.scratch / "store"), keys=self.scratch / "keys", limit=limit)
-        with open_shared_cache(target, self.notes.append) as shared:
+        with open_shared_cache(
+            self.notes.append, target=str(self.scratch / "store"), keys=self.scratch / "keys", limit=limit
+        ) as shared:
             shared.expect(KIND, map(key, numbers))
             for number in numbers:
                 if shared.load(KIND, key(number)) is None:
@@ -86,8 +83,8 @@ class Place:
 
     def read(self, *numbers: int, source: str = "") -> list[bytes | None]:
         """A job without keys."""
-        reading = self.places(source=source or str(self.scratch / "store"), root=str(self.root))
-        with open_shared_cache(reading, self.notes.append) as shared:
+        source = source or str(self.scratch / "store")
+        with open_shared_cache(self.notes.append, source=source, root=str(self.root)) as shared:
             shared.expect(KIND, map(key, numbers))
             return [shared.load(KIND, key(number)) for number in numbers]
 
@@ -198,8 +195,11 @@ def test_a_changed_list_is_not_believed(place: Place, change: Callable[[bytes], 
 
 
 def test_without_keys_nothing_is_written(place: Place) -> None:
-    target = place.places(target=str(place.scratch / "store"))
-    with pytest.raises(PublishError, match="no keys to sign"), open_shared_cache(target, place.notes.append):
+    target = str(place.scratch / "store")
+    with (
+        pytest.raises(PublishError, match="no keys to sign"),
+        open_shared_cache(place.notes.append, target=target),
+    ):
         pass
     assert not (place.scratch / "store").exists()
 
@@ -223,15 +223,18 @@ def test_an_object_that_is_not_listed_is_not_read(place: Place) -> None:
 def test_a_source_needs_a_root(place: Place) -> None:
     with (
         pytest.raises(TrustError, match="no root of trust"),
-        open_shared_cache(place.places(source=str(place.scratch / "store")), place.notes.append),
+        open_shared_cache(place.notes.append, source=str(place.scratch / "store")),
     ):
         pass
 
 
 def test_an_interrupted_command_does_not_write_the_list(place: Place) -> None:
-    target = place.places(target=str(place.scratch / "store"), keys=place.scratch / "keys")
+    target, keys = str(place.scratch / "store"), place.scratch / "keys"
     for error in (KeyboardInterrupt, ValueError):
-        with pytest.raises(error), open_shared_cache(target, place.notes.append) as shared:
+        with (
+            pytest.raises(error),
+            open_shared_cache(place.notes.append, target=target, keys=keys, limit=10**9) as shared,
+        ):
             shared.offer(KIND, key(1), content(1))
             raise error
         assert (place.scratch / "store" / LIST).exists() is (error is ValueError)
@@ -255,7 +258,7 @@ def test_a_server_that_does_not_answer_is_given_up(place: Place, monkeypatch: py
     server = Hanging()
     monkeypatch.setattr(session, "open_reader", lambda address: server)
     monkeypatch.setattr(reading, "METADATA_SECONDS", 0.05)
-    with open_shared_cache(place.places(source="http://hanging", root=str(place.root)), place.notes.append):
+    with open_shared_cache(place.notes.append, source="http://hanging", root=str(place.root)):
         pass
     assert "was not complete after 0 s; it is not used" in place.notes[-1]
     server.released.set()
@@ -284,7 +287,7 @@ class Failing:
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         self.requests += 1
-        raise StoreError(ErrorKind.UNAVAILABLE, "failing/x: the server answered 503")
+        raise StoreError("failing/x: the server answered 503")
         yield b""
 
 
@@ -314,11 +317,10 @@ def test_prune_removes_objects_that_are_not_listed_only(place: Place) -> None:
     put_object(place.store, b"of a killed job")
     theirs = place.scratch / "store" / "objects" / "notes"
     theirs.write_text("of others")
-    places = place.places(target=str(place.scratch / "store"), keys=place.scratch / "keys")
-    assert prune_shared(places).removed == 1
+    target, keys = str(place.scratch / "store"), place.scratch / "keys"
+    assert prune_shared(target, keys, 10**9).removed == 1
     assert place.read(1, 2) == [content(1), content(2)] and theirs.exists()
-    smaller = replace(places, limit=len(content(1)))
-    assert prune_shared(smaller).removed == 1
+    assert prune_shared(target, keys, len(content(1))).removed == 1
     assert [data is None for data in place.read(1, 2)].count(True) == 1
 
 
@@ -327,7 +329,7 @@ def test_a_place_that_cannot_be_written_does_not_stop_the_command(place: Place) 
 
     class Full(DirectoryStore):
         def put_if_absent(self, name: str, *_: object, **__: object) -> None:
-            raise StoreError(ErrorKind.FULL, f"{name}: the disk is full")
+            raise StoreError(f"{name}: the disk is full")
 
     shared = SharedCache(place.notes.append)
     shared.write_to(Full(place.scratch / "store"), load_keys(place.scratch / "keys", {}), 10**9, {})

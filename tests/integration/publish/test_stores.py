@@ -10,7 +10,7 @@ import pytest
 
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.reading import read_small
-from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
+from aotforge.publish.stores.store import ExistsError, MissingError, ObjectStore, StoreError
 from tests.integration.publish.conftest import MakeStore
 
 MIB = 1 << 20
@@ -21,10 +21,10 @@ def store(make_store: MakeStore) -> ObjectStore:
     return make_store()
 
 
-def kind(act: Callable[[], object]) -> ErrorKind:
+def kind(act: Callable[[], object]) -> type[StoreError]:
     with pytest.raises(StoreError) as caught:
         act()
-    return caught.value.kind
+    return type(caught.value)
 
 
 @pytest.mark.parametrize("size", [0, 1, 5 * MIB, 11 * MIB + 3])
@@ -46,7 +46,7 @@ def test_what_is_put_is_read(store: ObjectStore, tmp_path: Path, size: int, as_f
 @pytest.mark.parametrize("size", [10, 6 * MIB])
 def test_an_object_is_never_replaced(store: ObjectStore, size: int) -> None:
     store.put_if_absent("a/b", b"1" * size)
-    assert kind(lambda: store.put_if_absent("a/b", b"2" * size)) is ErrorKind.EXISTS
+    assert kind(lambda: store.put_if_absent("a/b", b"2" * size)) is ExistsError
     assert b"".join(store.read("a/b")) == b"1" * size
 
 
@@ -62,7 +62,7 @@ def test_of_many_writers_one_wins(make_store: MakeStore, size: int) -> None:
             other.put_if_absent("race", str(number).encode() * size)
             outcomes.append(str(number))
         except StoreError as fault:
-            assert fault.kind in {ErrorKind.EXISTS, ErrorKind.UNAVAILABLE, ErrorKind.MISSING}
+            assert type(fault) in {ExistsError, StoreError, MissingError}
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -77,20 +77,20 @@ def test_swap_is_for_who_read_last(make_store: MakeStore) -> None:
     one, other = make_store(), make_store()
     assert one.load("tuf/x", limit=9) is None
     one.compare_and_swap("tuf/x", b"1", token=None)
-    assert kind(lambda: other.compare_and_swap("tuf/x", b"2", token=None)) is ErrorKind.EXISTS
+    assert kind(lambda: other.compare_and_swap("tuf/x", b"2", token=None)) is ExistsError
     loaded = other.load("tuf/x", limit=9)
     assert loaded and loaded[0] == b"1"
     other.compare_and_swap("tuf/x", b"3", token=loaded[1])
-    assert kind(lambda: one.compare_and_swap("tuf/x", b"4", token=loaded[1])) is ErrorKind.EXISTS
+    assert kind(lambda: one.compare_and_swap("tuf/x", b"4", token=loaded[1])) is ExistsError
     assert read_small(one, "tuf/x", limit=9) == b"3"
 
 
 def test_what_is_missing_or_too_large(store: ObjectStore) -> None:
     assert store.size("a") is None
-    assert kind(lambda: list(store.read("a"))) is ErrorKind.MISSING
+    assert kind(lambda: list(store.read("a"))) is MissingError
     store.put_if_absent("a", b"12345")
-    assert kind(lambda: store.load("a", limit=4)) is ErrorKind.REFUSED
-    assert kind(lambda: read_small(store, "a", limit=4)) is ErrorKind.REFUSED
+    assert kind(lambda: store.load("a", limit=4)) is StoreError
+    assert kind(lambda: read_small(store, "a", limit=4)) is StoreError
 
 
 def test_folders_and_files_may_be_links(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_folders_and_files_may_be_links(tmp_path: Path) -> None:
     store.put_if_absent(name, b"object")
     with pytest.raises(StoreError) as caught:
         store.put_if_absent(name, b"another")
-    assert caught.value.kind is ErrorKind.EXISTS
+    assert type(caught.value) is ExistsError
     assert store.names("") == {"0.11.2b-r1/a.tar.gz": 7, name: 6}
     assert store.names("objects/") == {name: 6} and (disk / "abc").read_bytes() == b"object"
     assert store.size("0.11.2b-r1/a.tar.gz") == 7

@@ -18,7 +18,7 @@ from aotforge.publish.index import Index
 from aotforge.publish.keys import KeySet, rotate_keys
 from aotforge.publish.repository import change_index
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import ErrorKind, StoreError
+from aotforge.publish.stores.store import ExistsError, StoreError
 from aotforge.publish.trust import trusted_index, trusted_root
 from tests.support.publishing import NOW, make_keys, make_release, publish, try_install
 
@@ -170,13 +170,13 @@ def test_expired_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pieces", "kind"),
     [
-        ([b"{"], ErrorKind.UNAVAILABLE),
-        ([], ErrorKind.UNAVAILABLE),
-        ([], ErrorKind.EXISTS),
+        ([b"{"], StoreError),
+        ([], StoreError),
+        ([], ExistsError),
     ],
 )
 def test_a_newer_root_that_cannot_be_read_is_not_a_missing_one(
-    place: Place, pieces: list[bytes], kind: ErrorKind
+    place: Place, pieces: list[bytes], kind: type[StoreError]
 ) -> None:
     """Its absence ends the chain of roots, which a broken connection must not."""
 
@@ -184,7 +184,7 @@ def test_a_newer_root_that_cannot_be_read_is_not_a_missing_one(
         def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
             if name.endswith("2.root.json"):
                 yield from pieces
-                raise StoreError(kind, "the rest is not readable")
+                raise kind("the rest is not readable")
             yield from super().read(name, start=start)
 
     with pytest.raises(StoreError, match="the rest is not readable"):

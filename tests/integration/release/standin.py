@@ -12,12 +12,12 @@ from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import (
-    AssembledRelease,
     ImageRecord,
     PackInput,
     ReleaseManifest,
     load_release_manifest,
 )
+from aotforge.release.release import Release
 from aotforge.verify.verdict import Verdict
 from tests.unit.pack.samples import sample
 
@@ -87,7 +87,7 @@ def packed() -> PackInput:
 
 def assemble(
     runtime: Path, output: Path, *packs: PackInput, inputs: str = "1", unverified: bool = False
-) -> AssembledRelease:
+) -> Release:
     return assemble_release(
         MANIFEST, packs, runtime, output=output, licence=LICENCE, epoch=MANIFEST.epoch, inputs=inputs,
         unverified=unverified,

@@ -22,7 +22,8 @@ from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import read_pack
 from aotforge.publish.upload import read_release_folder
 from aotforge.release.assemble import find_release, inputs_digest
-from aotforge.release.model import AssembledRelease, PackInput
+from aotforge.release.model import PackInput
+from aotforge.release.release import Release
 from tests.integration.release import standin
 from tests.integration.release.real import unpack
 from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, content, library, packed
@@ -38,7 +39,7 @@ NAMES = sorted(
 )
 
 
-def assemble(runtime: Path, output: Path, *packs: PackInput, inputs: str | None = None) -> AssembledRelease:
+def assemble(runtime: Path, output: Path, *packs: PackInput, inputs: str | None = None) -> Release:
     digest = inputs_digest(MANIFEST, [PLAN], runtime, epoch=MANIFEST.epoch, licence=LICENCE)
     return standin.assemble(runtime, output, *(packs or (PACKED,)), inputs=inputs or digest)
 
@@ -57,7 +58,7 @@ def test_files_of_a_release(runtime: Path, tmp_path: Path) -> None:
     subprocess.run([*check, "SHA256SUMS.uncompressed"], cwd=release.folder, capture_output=True, check=True)
     shared = [release.folder / name for name in NAMES if name.endswith("shared.tar.gz")]
     assert len({path.read_bytes() for path in shared}) == 1
-    assert (release.platform.reaches, release.development) == (True, ())
+    assert (release.contents.platform, release.contents.development) == (TAG, ())
 
 
 IMAGES_OF = "aotriton-0.11.2b-r1-images-{}.tar.gz"
@@ -249,7 +250,7 @@ def test_damaged_stamp_means_a_fresh_release(runtime: Path, tmp_path: Path) -> N
     assemble(runtime, tmp_path / "dist")
     stamp = tmp_path / "dist" / ".0.11.2b-r1.stamp.json"
     intact = stamp.read_text()
-    for text in ("", "{}", "[]", intact.replace('"platform"', '"flatprom"'), intact[:-9]):
+    for text in ("", "{}", "[]", intact.replace("a", "b"), intact[:-9]):
         stamp.write_text(text)
         assert find_release(MANIFEST, tmp_path / "dist", "x") is None
         assert assemble(runtime, tmp_path / "dist").fresh
@@ -302,16 +303,12 @@ def test_second_build_at_the_same_time_is_refused(runtime: Path, tmp_path: Path)
 
 def test_runtime_that_breaks_its_contract_is_refused(runtime: Path, tmp_path: Path) -> None:
     soname = runtime / "lib" / MANIFEST.soname
-    library(soname, soname="libaotriton_v2.so")
-    fails(runtime, tmp_path / "dist", ReleaseError, r"has SONAME libaotriton_v2\.so, manifests")
     soname.write_bytes(b"not ELF")
-    fails(runtime, tmp_path / "dist", ReleaseError, "cannot be read as a shared library")
+    fails(runtime, tmp_path / "dist", ReleaseError, "cannot be measured")
     library(soname)
     (runtime / "lib" / "other.so").symlink_to("/etc/passwd")
-    fails(runtime, tmp_path / "dist", ReleaseError, r"other\.so is a link")
-    (runtime / "lib" / "other.so").unlink()
-    shutil.rmtree(runtime / "include")
-    fails(runtime, tmp_path / "dist", ReleaseError, "has no include/aotriton/")
+    release = assemble(runtime, tmp_path / "dist")
+    assert not any("other.so" in name for name in release.members(release.runtime))
 
 
 def test_pack_that_is_damaged_or_lacks_assembly_is_refused(runtime: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from aotforge.deliver.pytorch.pins import pins_text
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
-from aotforge.release.model import AssembledRelease, PackInput
+from aotforge.release.model import PackInput
 from aotforge.release.release import Release
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
 from tests.integration.release.standin import MANIFEST, assemble, records
@@ -39,12 +39,12 @@ class BuildFailedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    release: AssembledRelease
+    release: Release
     runtime: Runtime
 
     def unpack(self, folder: Path) -> Path:
         """The prefix of library and images in `folder`."""
-        for kind in (f"{self.release.platform.tag}-rocm{ROCM}-shared", "images-amd-gfx908"):
+        for kind in (f"{self.release.contents.platform}-rocm{ROCM}-shared", "images-amd-gfx908"):
             unpack(self.release.folder / f"aotriton-{MANIFEST.name}-{kind}.tar.gz", folder)
         return folder / "aotriton"
 
@@ -202,10 +202,19 @@ def test_architecture_without_a_pack_fetches_none_and_fails_at_run_time(made: Ma
     assert launched(seen) == []
 
 
+def test_a_rocm_that_the_list_lacks_is_served_by_a_prefix_alone(made: Made, tmp_path: Path) -> None:
+    """A place of files cannot add a name to PyTorch's list; the lines name what serves every ROCm."""
+    with pytest.raises(BuildFailedError, match=r"no runtime for rocm7\.17: PyTorch would build it from"):
+        fetch(made, tmp_path / "build", file_url(made.release.folder.parent), rocm="7.17")
+    pins = pins_for(made, "https://example.org/")
+    assert "rocm7.17" not in pins and "./dev compat --prefix" in pins
+
+
 def test_prefix_that_is_installed_already(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTRITON_INSTALLED_PREFIX", str(made.unpack(tmp_path / "prefix")))
-    fetch(made, tmp_path / "build", "http://127.0.0.1:1/")  # nothing listens there
+    # nothing listens there, and no list has this ROCm
+    fetch(made, tmp_path / "build", "http://127.0.0.1:1/", rocm="7.17")
     status, output, seen = run(made, tmp_path / "build" / "client", tmp_path)
     assert (status, output, launched(seen)) == (0, "client: as expected\n", ["attn_fwd"])

@@ -25,7 +25,7 @@ from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
 from aotforge.release.compare import compare_archives, compare_descriptions, compare_releases
 from aotforge.release.contents import ReleaseDescription
-from aotforge.release.finalize import FinalizedRelease, check_finalized_release, finalize_release
+from aotforge.release.finalize import check_finalized_release, finalize_release
 from aotforge.release.model import (
     COVERAGE,
     MANIFEST,
@@ -76,7 +76,7 @@ def key() -> Ed25519PrivateKey:
     return Ed25519PrivateKey.generate()
 
 
-def finish(build: Path, output: Path, key: Ed25519PrivateKey, **more: Any) -> FinalizedRelease:
+def finish(build: Path, output: Path, key: Ed25519PrivateKey, **more: Any) -> Release:
     given: dict[str, Any] = {"origin": ORIGIN, "builder": BUILDER, **more}
     return finalize_release(build, plans=[standin.PLAN], output=output, key=key, **given)
 
@@ -120,7 +120,7 @@ def test_the_coverage_is_that_of_the_packs(done: Path) -> None:
     packs = [open_files(one.pack) for one in Release.open(done).packs()]
     assert packs and f"# Coverage of release {ORIGIN.release}\n" in text
     for pack in packs:
-        size = sum(source.size for source in pack.sources.values())
+        size = sum(len(source.data) for source in pack.sources.values())
         assert (
             f"| {pack.name} | {' '.join(pack.dispatch.archs)} | {pack.signature.images} | {size:,} |" in text
         )
@@ -290,8 +290,8 @@ def test_releases_are_compared_by_their_files(done: Path, tmp_path: Path) -> Non
             compare_releases(*pair)
     with pytest.raises(ReleaseError, match="describes other files"):
         check_finalized_release(other, None)
-    found = check_folder(open_candidate(other, tmp_path / "work"), ("7.2",))[0]
-    assert found.status == "failed" and "describes other files" in found.evidence
+    finding = next(check_folder(open_candidate(other, tmp_path / "work"), ("7.2",)))
+    assert finding.status == "failed" and "describes other files" in finding.evidence
     (other / RELEASE_JSON).unlink()
     with pytest.raises(ReleaseError, match="not in both"):
         compare_releases(done, other)

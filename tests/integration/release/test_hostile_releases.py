@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aotforge.conformance.candidate import open_candidate
-from aotforge.deliver.extract import unpack
 from aotforge.release.compare import compare_archives
 from aotforge.release.release import Release
 from tests.support.hostile import BELOW, IMAGES, hostile_release, member, refit, tar_bytes, zipped
@@ -15,7 +14,7 @@ from tests.support.hostile import BELOW, IMAGES, hostile_release, member, refit,
 READERS: tuple[Callable[[Path], object], ...] = (
     lambda folder: Release.open(folder).packs(),
     lambda folder: open_candidate(folder, folder.parent / "candidate"),
-    lambda folder: unpack([folder / IMAGES], folder.parent / "unpacked"),
+    lambda folder: Release.open(folder).unpack(Release.open(folder).of("images"), folder.parent / "unpacked"),
     lambda folder: compare_archives(folder / IMAGES, folder / IMAGES),
 )
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from aotforge.errors import OutputError, VerifyError
-from aotforge.release.model import AssembledRelease, ImageRecord, PackInput
+from aotforge.release.model import ImageRecord, PackInput
+from aotforge.release.release import Release
 from aotforge.verify.verdict import OutputStats, Verdict
 from tests.integration.release import standin
 from tests.integration.release.standin import MANIFEST, content, packed
@@ -20,7 +21,7 @@ PACKED = packed()
 FIRST = PACKED.records[0]
 
 
-def assemble(runtime: Path, output: Path, pack: PackInput = PACKED, **more: Any) -> AssembledRelease:
+def assemble(runtime: Path, output: Path, pack: PackInput = PACKED, **more: Any) -> Release:
     return standin.assemble(runtime, output, pack, **more)
 
 
@@ -40,7 +41,7 @@ def unexecuted(record: ImageRecord) -> ImageRecord:
 UNVERIFIED = replace(PACKED, records=tuple(map(unexecuted, PACKED.records)))
 
 
-def manifest_of(release: AssembledRelease) -> dict[str, Any]:
+def manifest_of(release: Release) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((release.folder / "MANIFEST.json").read_bytes())
     return found
 
@@ -76,7 +77,7 @@ def test_the_manifest_has_the_verdict_of_every_image(runtime: Path, tmp_path: Pa
         runtime, tmp_path / "dist", with_first(verdict(outputs=(stats,), seconds=1.5, cached=True))
     )
     manifest = manifest_of(release)
-    assert release.verified and manifest["verified"] is True and manifest["development"] == []
+    assert release.contents.verified and manifest["verified"] is True and manifest["development"] == []
     (pack,) = manifest["packs"]
     assert (pack["name"], manifest["release"]) == ("amd-test", MANIFEST.name)
     rows = {label: row for row in pack["images"] for label in row["labels"]}
@@ -101,8 +102,8 @@ def test_an_unverified_release_is_marked_everywhere(runtime: Path, tmp_path: Pat
     release = assemble(runtime, tmp_path / "dist", pack, unverified=True)
     lacking = sum(r.verdict is None or r.verdict.outcome != "passed" for r in pack.records)
     reason = f"{lacking} of {len(pack.records)} images of amd-test are not verified: nothing executed them"
-    assert release.development == (reason,)
-    assert not release.verified
+    assert release.contents.development == (reason,)
+    assert not release.contents.verified
     manifest = manifest_of(release)
     assert manifest["verified"] is False and manifest["development"] == [reason]
     for row in manifest["packs"][0]["images"]:
@@ -125,14 +126,14 @@ def test_a_verified_release_is_not_replaced_by_an_unverified_one(runtime: Path, 
 
 def test_an_unverified_release_gives_way(runtime: Path, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
-    assert not assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True).verified
+    assert not assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True).contents.verified
     again = assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True)
-    assert (again.fresh, again.verified) == (False, False)
+    assert (again.fresh, again.contents.verified) == (False, False)
     assert assemble(runtime, dist, UNVERIFIED, inputs="3", unverified=True).fresh
     release = assemble(runtime, dist)
-    assert (release.fresh, release.verified) == (True, True)
+    assert (release.fresh, release.contents.verified) == (True, True)
     again = assemble(runtime, dist)
-    assert (again.fresh, again.verified) == (False, True)
+    assert (again.fresh, again.contents.verified) == (False, True)
 
 
 @pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"[]", lambda data: data[:-20]])

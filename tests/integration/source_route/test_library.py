@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
@@ -84,6 +85,28 @@ def test_a_changed_source_compiles_its_target_alone(route: Make, tmp_path: Path)
     assert config.read_bytes() != old[0], "the installed config.h names other sources now"
     (source / "README.md").write_text("something else\n")
     assert "no work to do" in made.ninja().stdout
+
+
+def exported(library: Path) -> set[str]:
+    done = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
+    return {line.split()[-1] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.skipif(shutil.which("clang++-19") is None, reason="needs clang")
+def test_clang_with_lld_debug_lines_and_an_absolute_folder_of_libraries(route: Make) -> None:
+    """As nixpkgs and Gentoo configure it: both set the folder, and flags of their own."""
+    flags = "-g1 -gz -fuse-ld=lld"
+    made = route(CC="clang-19", CXX="clang++-19", CFLAGS=flags, CXXFLAGS=flags, LDFLAGS="-fuse-ld=lld")
+    options = [option for option in PYTORCH if "BUILD_TYPE" not in option]
+    library_folder = f"-DCMAKE_INSTALL_LIBDIR={made.prefix}/lib"
+    made.configure(*options, "-DCMAKE_BUILD_TYPE=RelWithDebInfo", library_folder)
+    made.ninja("install")
+    released_library = build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix / LIBRARY
+    assert exported(made.prefix / LIBRARY) == exported(released_library)
+    with (made.prefix / LIBRARY).open("rb") as file:
+        elf = ELFFile(file)
+        assert "lld" in elf.get_section_by_name(".comment").data().decode(errors="replace").lower()
+        assert elf.has_dwarf_info()
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.library.library_build import source_digest
 from tests.e2e.checkouts import copy_checkout
 from tests.integration.source_route.routes import PYTORCH, Route, environment
 from tests.support.runtime import ROOT
@@ -65,7 +66,7 @@ def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
         ("-DAOTRITON_IMAGES=/nowhere", "AOTRITON_NOIMAGE_MODE=ON and AOTRITON_IMAGES contradict each other"),
         ("-DAOTFORGE_ZSTD_SOURCE=/nowhere.tar.gz", "is not there, or not the pinned zstandard-"),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=", "AOTRITON_TARGET_ARCH does not name an arch"),
-        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=gfx1010", "gfx1010. Known archs: gfx908, "),
+        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=gfx9o8", "gfx9o8. Known archs: gfx908, "),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_IMAGES=/nowhere", "AOTRITON_IMAGES: /nowhere is not there"),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTFORGE_CACHE=/x]==])", "has characters that CMake would interpret"),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTFORGE_CACHE=/x]==", "has characters that CMake would interpret"),
@@ -82,6 +83,42 @@ def test_what_cannot_be_is_refused(route: Make, option: str, message: str) -> No
 
 
 COMPILERS = ("-DCMAKE_C_COMPILER_WORKS=1", "-DCMAKE_CXX_COMPILER_WORKS=1")
+
+
+REQUESTED = (
+    "gfx803,gfx900,gfx906,gfx908,gfx90a,gfx90c,gfx942,gfx950,gfx1010,gfx1011,gfx1012,gfx1030,gfx1031,gfx1032,"
+    "gfx1035,gfx1036,gfx1100,gfx1101,gfx1102,gfx1103,gfx1151,gfx1200,gfx1201"
+)
+LEFT_OUT = "gfx803, gfx900, gfx90c, gfx1010, gfx1011, gfx1012"
+
+
+@pytest.mark.parametrize("separator", [";", ",", " "])
+def test_archs_without_kernels_are_named_and_left_out(route: Make, separator: str) -> None:
+    made = route()
+    archs = [option for option in PYTORCH if "NOIMAGE" not in option and "TARGET" not in option]
+    done = made.configure(*archs, *COMPILERS, f"-DAOTRITON_TARGET_ARCH={REQUESTED.replace(',', separator)}")
+    printed = made.output(done)
+    assert f"no kernels for {LEFT_OUT}; images are built for the others" in printed
+    kept = [arch for arch in REQUESTED.split(",") if arch not in LEFT_OUT.split(", ")]
+    assert f"aotforge: images for {', '.join(kept)} " in printed
+
+
+@pytest.mark.parametrize("archs", ["gfx900", "gfx1013", "gfx902,gfx90c:xnack-"])
+def test_archs_without_kernels_alone_get_the_library(route: Make, archs: str) -> None:
+    made = route()
+    options = [option for option in PYTORCH if "NOIMAGE" not in option and "TARGET" not in option]
+    done = made.configure(*options, *COMPILERS, f"-DAOTRITON_TARGET_ARCH={archs}")
+    assert "the library is built without images" in made.output(done)
+    assert "aotforge_images" not in made.run("ninja", "-t", "targets", "all").stdout
+
+
+def test_a_tree_without_git_has_the_digest_of_its_sources(route: Make, tmp_path: Path) -> None:
+    made = route(source=copy_checkout(tmp_path / "tree"), AOTRITON_CI_SUPPLIED_SHA1="")
+    assert not (made.source / ".git").exists()
+    made.configure(*PYTORCH, *COMPILERS)
+    made.ninja("aotforge_identity")
+    config = (made.build / "installed" / "config.h").read_text()
+    assert f'"{source_digest(made.source / "runtime")[:40]}"' in config
 
 
 def test_without_an_archive_and_a_network_the_message_names_the_file(route: Make) -> None:

@@ -26,10 +26,11 @@ from tests.integration.vgpu.coverage.execute import (
 )
 from tests.integration.vgpu.coverage.feature import Feature
 from tests.integration.vgpu.coverage.formats import Array
+from tests.support.cpu_launch import Loaded, load
+from tests.support.cpu_launch import run as launch
 from ttcpu.compiler import CPUBackend
 from ttcpu.errors import TtcpuError
-from ttcpu.launch import SCALARS, Loaded, load
-from ttcpu.launch import run as launch
+from ttcpu.launch import SCALARS
 from ttcpu.levels import host_level
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from tests.integration.ttcpu.features import loaded
 from tests.integration.vgpu.coverage.formats import storage
+from tests.support.cpu_launch import run
 from tests.support.modules import load_module
 from ttcpu.codegen import assembly, optimised
 from ttcpu.errors import CompileError
-from ttcpu.launch import run
 from ttcpu.levels import host_level, host_levels, level_named
 
 pytestmark = pytest.mark.compiler

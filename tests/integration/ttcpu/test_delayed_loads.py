@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.integration.ttcpu.features import loaded
+from tests.support.cpu_launch import Loaded, run
 from tests.support.modules import load_module
-from ttcpu.launch import Loaded, run
 
 pytestmark = pytest.mark.compiler
 BLOCK = 512

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.integration.ttcpu.features import compile_kernel, loaded
+from tests.support.cpu_launch import Loaded, load, run
 from tests.support.modules import load_module
-from ttcpu.launch import Loaded, load, run
 
 pytestmark = pytest.mark.compiler
 COUNT, BLOCK = 1 << 16, 1024

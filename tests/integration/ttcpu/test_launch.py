@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.ttcpu.features import compiled
 from tests.integration.vgpu.coverage.feature import Feature, out
-from ttcpu import launch
+from tests.support import cpu_launch as launch
 from ttcpu.levels import host_level
 
 pytestmark = pytest.mark.compiler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -156,6 +157,54 @@ def test_machine_code_in_the_cache_is_executed_only_if_this_process_would_have_m
             code.write_bytes(change(content))
         done = _run(["script.py"], tmp_path)
         assert done.stdout == "200.0\n", done.stderr
+
+
+FAULTS = """
+import sys
+import torch, triton, triton.language as tl
+
+@triton.jit(do_not_specialize=["address"])
+def far(x, out, address, n: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if n == 1:
+        tl.store(out + at, tl.load(x + (at + 1000000000)))
+    if n == 2:
+        tl.store(out + (at - 1000000000), tl.load(x + at))
+    if n == 3:
+        tl.store(address.to(tl.int64).to(tl.pointer_type(tl.float32)) + at, 1.0)
+
+n, address = int(sys.argv[1]), int(sys.argv[2])
+x, out = torch.ones(256)[6:], torch.empty(256)
+far[(64,)](x, out, address, n=n, BLOCK=4)
+print("ran")
+"""
+
+
+_ONE = r"0x\w+; nearest is (x|out), 1024 bytes, of which it would be byte -?\d+"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("number", "address", "threads", "message"),
+    [
+        ("1", "1", "1", f"script.py:9: access out of bounds: read at {_ONE}"),
+        ("2", "1", "3", f"script.py:11: access out of bounds: write at {_ONE}"),
+        ("3", "16", "3", "script.py:13: access out of bounds: write at 0x10, a null pointer"),
+        ("3", str(1 << 62), "1", "script.py:13: access out of bounds: .* an address of more than 48 bits"),
+        ("4", "1", "3", ""),
+    ],
+)
+def test_a_fault_ends_the_process_with_the_access(
+    number: str, address: str, threads: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(FAULTS)
+    done = _run(["script.py", number, address], tmp_path, OMP_NUM_THREADS=threads)
+    assert done.returncode == (-11 if message else 0), done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == (2 if message else 0), done.stderr
+    assert not lines or re.fullmatch(f"error: far, {message}", lines[0]), lines[0]
+    assert not lines or lines[1].startswith("Next step: compare masks, strides and grid")
+    assert done.stdout.endswith("ran\n") != bool(message)
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:

@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 
-from aotforge.devtools.debug_kernel import DebugRequest, debug, list_cases
+from aotforge.devtools.debug_kernel import DebugReport, debug, list_cases
 from aotforge.devtools.selection import find_case
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError, VerifyError
+from aotforge.verify.interpreter.number_formats import DTYPES
 from aotforge.verify.invocation import Case
+from tests.e2e.pages import listings
 from tests.support.families import PROJECT
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for name in ("kernels", "manifests"):
+    for name in ("kernels", "manifests", "requirements"):
         shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
@@ -41,31 +43,51 @@ def line_of(file: str, text: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-def request(root: Path = PROJECT, kernel: str = "add", **fields: object) -> DebugRequest:
-    given = {"root": root, "kernel": kernel, "keys": {}, "constants": {}, **fields}
-    return DebugRequest(**given)  # type: ignore[arg-type]
+def run(root: Path = PROJECT, kernel: str = "add", **fields: object) -> DebugReport:
+    given = {"keys": {}, "constants": {}, **fields}
+    return debug(root, kernel, **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kernel", ["attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq"])
 def test_every_attention_kernel_is_right(kernel: str) -> None:
-    report = debug(request(kernel=kernel, case="few rows", keys={"width": "32"}))
+    report = run(kernel=kernel, case="few rows", keys={"width": "32"})
     report.require_passed()
-    assert report.outputs and all(0 < one.worst <= 1 for one in report.outputs)
+    assert report.outputs and all(0 < one.element <= 1 for one in report.outputs)
     assert not report.quit
 
 
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in {"fp16", "bf16", "fp32"}])
+def test_every_element_type_is_right(root: Path, dtype: str) -> None:
+    types = PROJECT / "tests" / "fixtures" / "kernels_types" / "types"
+    shutil.copytree(types, root / "kernels" / "types", ignore=shutil.ignore_patterns("__pycache__"))
+    report = run(root, kernel="twice", case="n=600, aligned", keys={"dtype": dtype})
+    report.require_passed()
+    assert {output.name for output in report.outputs} == {"out", "positive"}
+
+
+@pytest.mark.parametrize(("bound", "passed"), [("0", True), ("0.5", False)])
+def test_types_within_a_kernel(root: Path, bound: str, passed: bool) -> None:
+    for name, text in listings("kernel-family.md").items():
+        if name.startswith("kernels/codes/"):
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text(text)
+    change(root, "codes/codes.py", "value > 0, mask", f"value > {bound}, mask")
+    report = run(root, kernel="codes", case="rows=3, columns=100, aligned")
+    assert len(report.outputs) == 6
+    assert len(report.failures) == (0 if passed else 1)
+    assert passed or "positive is wrong in " in report.failures[0]
+
+
 def test_keys_and_constants_choose_what_is_run() -> None:
-    report = debug(
-        request(
-            kernel="flash.attn_fwd",
-            case="few rows, top-left",
-            keys={"dtype": "bf16", "mask": "window", "width": "32"},
-            constants={"BLOCK_M": "16", "BLOCK_N": "16"},
-        )
+    report = run(
+        kernel="flash.attn_fwd",
+        case="few rows, top-left",
+        keys={"dtype": "bf16", "mask": "window", "width": "32"},
+        constants={"BLOCK_M": "16", "BLOCK_N": "16"},
     )
     assert report.functional["dtype"] == "bf16" and report.functional["mask"] == "window"
     assert (report.constants["BLOCK_M"], report.constants["BLOCK_N"]) == (16, 16)
-    assert any("Out    passed" in line for line in report.lines())
+    assert report.lines()[-1] == "passed" and any(line.startswith("Out ") for line in report.lines())
 
 
 def test_a_breakpoint_by_line_shows_tensors(
@@ -73,14 +95,12 @@ def test_a_breakpoint_by_line_shows_tensors(
 ) -> None:
     line = line_of("flash/forward.py", "correction = tl.exp2(row_max")
     typed(monkeypatch, "show row_max", "show nothing", "show 3 + 4", "program", "clear 1", "continue")
-    report = debug(
-        request(
-            kernel="attn_fwd",
-            case="few rows",
-            keys={"width": "32"},
-            breaks=(f"forward.py:{line}",),
-            program=(0, 1, 0),
-        )
+    report = run(
+        kernel="attn_fwd",
+        case="few rows",
+        keys={"width": "32"},
+        breaks=(f"forward.py:{line}",),
+        program=(0, 1, 0),
     )
     out = capsys.readouterr().out
     assert f"forward.py({line})_attend()" in out
@@ -96,7 +116,7 @@ def test_breakpoint_in_the_kernel_itself(
     change(root, "add/add.py", "    right = tl.load", "    breakpoint()\n    right = tl.load")
     typed(monkeypatch, "show left", "next", "show right.shape", "continue", "continue")
     hook = sys.breakpointhook
-    report = debug(request(root, case="1000 elements, aligned", keys={"dtype": "bf16"}))
+    report = run(root, case="1000 elements, aligned", keys={"dtype": "bf16"})
     out = capsys.readouterr().out
     assert out.count("add()") == 2
     assert "fp32 2048" in out
@@ -108,10 +128,10 @@ def test_breakpoint_in_the_kernel_itself(
 def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for lines in (["quit"], []):
         typed(monkeypatch, *lines)
-        report = debug(request(breaks=(f"add.py:{line_of('add/add.py', 'left = ')}",)))
+        report = run(breaks=(f"add.py:{line_of('add/add.py', 'left = ')}",))
         assert report.quit and not report.outputs
         report.require_passed()
-    report = debug(request(case="1000 elements, aligned"))  # and the next run has no breakpoints
+    report = run(case="1000 elements, aligned")  # and the next run has no breakpoints
     assert not report.quit
 
 
@@ -125,15 +145,15 @@ def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_wrong_kernels_are_reported(root: Path, old: str, new: str, wrong: str) -> None:
     change(root, "add/add.py", old, new)
-    report = debug(request(root, case="1003 elements, unaligned"))
-    with pytest.raises(VerifyError, match=rf"computes .*\b{wrong}\b"):
+    report = run(root, case="1003 elements, unaligned")
+    with pytest.raises(VerifyError, match=rf"source is wrong on .*\b{wrong}\b"):
         report.require_passed()
 
 
 def test_an_access_out_of_bounds_is_reported(root: Path) -> None:
     change(root, "add/add.py", "tl.load(x + start", "tl.load(x + 100000 + start")
     with pytest.raises(AotforgeError, match="outside its buffers"):
-        debug(request(root))
+        run(root)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +165,8 @@ def test_an_access_out_of_bounds_is_reported(root: Path) -> None:
         ({"keys": {"dtype": "fp17"}}, UnknownNameError, "does not offer"),
         ({"case": "2048"}, UnsupportedError, "several cases"),
         ({"case": "nine"}, UnknownNameError, "unknown case"),
-        ({"constants": {"BLOK": "3"}}, UnknownNameError, "no constant BLOK"),
-        ({"constants": {"BLOCK": "x"}}, UnsupportedError, "must be integers"),
+        ({"constants": {"BLOK": "3"}}, UnknownNameError, "no setting BLOK"),
+        ({"constants": {"BLOCK": "x"}}, UnsupportedError, "is not an integer"),
         ({"breaks": ("add.py",)}, UnsupportedError, "not a valid location"),
         ({"breaks": ("sub.py:3",)}, UnknownNameError, "no file sub.py"),
         ({"breaks": ("add.py:1",)}, UnknownNameError, "no code to stop at"),
@@ -159,7 +179,7 @@ def test_an_access_out_of_bounds_is_reported(root: Path) -> None:
 )
 def test_mistakes_are_reported(fields: dict[str, object], kind: type[AotforgeError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        debug(request(**fields))  # type: ignore[arg-type]
+        run(**fields)  # type: ignore[arg-type]
 
 
 def test_cases_by_name() -> None:

@@ -334,7 +334,7 @@ def with_a_value(plan: Plan) -> Plan:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (with_kernel(hidden_choice), "choices of add.add for gfx908"),
+        (with_kernel(hidden_choice), "add.add for gfx908"),
         (with_kernel(lambda kernel: replace(kernel, ladder=True)), "ladder of add.add"),
         (lambda plan: replace(plan, gates=(ServedGate(gate="0.11", arch="gfx908"),)), "gates"),
         (with_a_value, "operator add"),

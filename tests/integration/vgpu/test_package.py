@@ -97,7 +97,7 @@ def test_the_command_runs_a_code_object(site: Path, files: Path) -> None:
 
 
 def test_programs_find_the_virtual_hip(site: Path, tmp_path: Path) -> None:
-    printed = _python(site, tmp_path, "-m", "vgpu", "hip", "--arch", "MI100,gfx1100")
+    printed = _python(site, tmp_path, "-m", "vgpu", "env", "--arch", "MI100,gfx1100")
     script = f"{printed}\nexec {sys.executable} -c '{LOAD}'"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout == "2\n", done.stderr

@@ -87,7 +87,7 @@ def test_a_row_takes_the_fields_of_another() -> None:
     known = load_architectures()
     gfx950, gfx942 = known.amd["gfx950"], known.amd["gfx942"]
     assert known.lineage("gfx950") == ("gfx950", "gfx942", "gfx90a")
-    assert gfx950.vgprs == gfx942.vgprs and gfx950.lds_bytes > gfx942.lds_bytes
+    assert gfx950.vgprs == gfx942.vgprs and gfx950.shared_bytes > gfx942.shared_bytes
     assert gfx950.cost and gfx942.cost and gfx950.cost.vector == gfx942.cost.vector
     assert not set(gfx950.products) & set(gfx942.products)
 

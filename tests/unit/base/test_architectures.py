@@ -25,9 +25,9 @@ def test_names_are_joined_by_commas_and_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "an arch without a name in ''"),
-        ("gfx908,", "an arch without a name in 'gfx908,'"),
-        ("gfx908,,gfx90a", "an arch without a name"),
+        ("", "unknown arch (empty)"),
+        ("gfx908,", "unknown arch (empty)"),
+        ("gfx908,,gfx90a", "unknown arch (empty)"),
         ("gfx908,gfx908", "arch gfx908 is named twice"),
         ("gfx908,MI100", "arch gfx908 is named twice"),
         ("gfx908,gfx999", "unknown arch gfx999"),

@@ -92,9 +92,3 @@ def test_whatever_is_in_the_file_the_answer_is_a_model_or_a_manifest_error(
         load(path, Architectures)
     except ManifestError as error:
         assert error.what.startswith(str(path))
-
-
-def test_the_default_profile_exists(tmp_path: Path) -> None:
-    (tmp_path / "profiles.yaml").write_text("schema: 1\ndefault: x\nprofiles: {}\n")
-    with pytest.raises(ManifestError, match="default profile 'x'"):
-        load_profiles(tmp_path)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from aotforge.base.printable import printable
 from aotforge.base.progress import Progress, progress
 from aotforge.cli.output import print_result, print_status
+from aotforge.errors import printable
 
 ATTACK = "\x1b]0;PWNED\x07\x1b[2J\x9b31m\x7f\rlabel \u202egnp.exe\u200b\udcff\x1b[8mhidden"
 SHOWN = r"\x1b]0;PWNED\x07\x1b[2J\x9b31m\x7f\rlabel \u202egnp.exe\u200b\udcff\x1b[8mhidden"
@@ -25,9 +25,10 @@ def test_every_character_that_a_terminal_acts_on() -> None:
     assert set("aä€漢😀 ") <= passed
 
 
-def test_escapes_are_shown() -> None:
+def test_escapes_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert printable(ATTACK) == SHOWN
-    assert printable("\x1b[31mred\x1b[0m\x1b[41m", styled=True) == "\x1b[31mred\x1b[0m\\x1b[41m"
+    print_result("\x1b[31mred\x1b[0m\x1b[41m")
+    assert capsys.readouterr().out == "\x1b[31mred\x1b[0m\\x1b[41m\n"
     assert printable("\x1b[31mred") == "\\x1b[31mred"
 
 

@@ -1,4 +1,4 @@
-"""Progress: live on terminals, plain elsewhere, silent on request."""
+"""Progress: a line on terminals, plain elsewhere, silent on request."""
 
 from __future__ import annotations
 
@@ -49,18 +49,9 @@ def test_a_terminal_gets_a_line_with_time_left_and_notes_as_they_are() -> None:
     assert "one [bold]thing[/bold]" in text
 
 
-def test_no_color_is_honoured() -> None:
-    assert "\x1b[3" in _on_terminal(NO_COLOR="")
-    colors = [
-        part
-        for part in _on_terminal(NO_COLOR="1").split("\x1b[")[1:]
-        if part[0] == "3" and part[1:2].isdigit()
-    ]
-    assert colors == []
-
-
-def test_what_was_done_before_does_not_count_as_quick_work() -> None:
-    assert "3/3" in _on_terminal(7)
+def test_the_line_is_taken_away_and_never_wraps() -> None:
+    text = _on_terminal(COLUMNS="12")
+    assert text.endswith("\r\x1b[K") and "\r\x1b[KCompiling 1\r" in text
 
 
 def test_dumb_terminals_get_notes_only() -> None:
@@ -79,5 +70,5 @@ def test_files_get_notes_only_and_quiet_gets_nothing() -> None:
     assert stream.getvalue() == "a note\n"
 
 
-def test_a_terminal_with_nothing_to_wait_for_shows_nothing_and_loads_nothing() -> None:
+def test_a_terminal_with_nothing_to_wait_for_shows_nothing() -> None:
     assert _on_terminal(10) == "one [bold]thing[/bold]\r\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aotforge.base.progress import INTERVAL, EventLines, byte_counter, byte_progress, progress
+from aotforge.base.progress import INTERVAL, EventLines, byte_counter, progress
 
 
 class Clock:
@@ -127,9 +127,9 @@ def test_an_error_ends_a_stage_that_is_not_ok() -> None:
 
 
 def test_bytes_are_exact_and_each_transfer_is_a_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    with byte_progress(quiet=True, events=True) as on_progress:
+    with progress(quiet=True, events=True) as shown_bytes:
         for stage, total in (("checking", 7), ("sending", 3_000_000)):
-            byte_counter(on_progress, stage, total)(total)
+            byte_counter(shown_bytes.bytes, stage, total)(total)
     shown = capsys.readouterr()
     found = events_of(shown.err)
     assert shown.out == ""

@@ -9,7 +9,7 @@ import pytest
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.tuning import TuningFiles, load_tuning, tuning
-from aotforge.errors import ManifestError, RulesError
+from aotforge.errors import RulesError
 from aotforge.plan.families import load_families
 from kernels.flash.forward_settings import Tuned
 
@@ -69,13 +69,6 @@ def test_rows_for_every_arch_count_where_an_archs_file_has_none(tmp_path: Path) 
     for arch in ("gfx908", "gfx90a"):
         assert found.rows("flash.attn_fwd", arch, 64, dict) == ({"max_width": 64},)
         assert found.rows("flash.other", arch, 64, dict) == ({"max_width": 32},)
-
-
-@pytest.mark.parametrize("head", ["", "every_arch: true\narchs: [gfx908]\n"])
-def test_a_file_is_for_archs_or_for_every_arch(head: str, tmp_path: Path) -> None:
-    text = f"schema: 1\n{head}source: a test\nkernels:\n  a.b:\n    - {{block: 16}}\n"
-    with pytest.raises(ManifestError, match="`archs`, or `every_arch: true`"):
-        files(tmp_path, a=text)
 
 
 def test_rows_are_values_of_the_family_and_others_have_its_defaults(tmp_path: Path) -> None:

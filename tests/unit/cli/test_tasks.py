@@ -16,10 +16,10 @@ from aotforge.cli import settings
 from aotforge.cli.flags import TASKS, make_request
 from aotforge.cli.program import run
 from aotforge.cli.settings import ROOT, VARIABLES
-from aotforge.cli.task_page import PAGE, task_page
 from aotforge.cli.values import pairs
 from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
+from tests.support.task_page import PAGE, task_page
 
 FLAGS = {
     "arch": "gfx90a,gfx908",
@@ -34,7 +34,7 @@ MOST_WORDS, MOST_VARIABLES = 3000, 18
 
 def test_the_page_of_tasks_is_generated_and_every_flag_has_help() -> None:
     page = task_page()
-    assert PAGE.read_text(encoding="utf-8") == page, "run python -m aotforge.cli.task_page"
+    assert PAGE.read_text(encoding="utf-8") == page, "run python -m tests.support.task_page"
     assert len(page.split()) <= MOST_WORDS
     assert all(one.help for task in TASKS.values() for one in task.get_arguments())
     assert all(task.__doc__ for task in TASKS.values())

@@ -29,13 +29,6 @@ def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [KEY, "locks"]
 
 
-def test_a_directory_in_place_of_an_entry_is_damage(tmp_path: Path) -> None:
-    with Cache(tmp_path) as cache:
-        (tmp_path / "images-1" / "ab" / KEY).mkdir(parents=True)
-        with pytest.raises(DamagedObjectError):
-            cache.load(KEY)
-
-
 def test_keys_are_locked_against_other_caches_and_freed_on_close(tmp_path: Path) -> None:
     with Cache(tmp_path) as one, Cache(tmp_path) as two:
         assert one.acquire(KEY)

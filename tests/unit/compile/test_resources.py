@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.compile.image_set import resources, spills, violations
-from aotforge.targets.amd.code_object import check_code_object
-from aotforge.targets.amd.occupancy import occupancy, register_waves
+from aotforge.targets.amd.backend import AMD, check_code_object, register_waves
 from aotforge.targets.backend import CodeObjectStats, check_no_paths, expected_arguments
 from tests.support.families import FAKE_TOOLCHAIN, TINY, architectures, plan_of
 from vgpu.code_object import CodeObjectError
@@ -66,7 +65,7 @@ def test_register_files_bound_waves(given: dict[str, int], waves: int) -> None:
     ],
 )
 def test_occupancy_counts_complete_workgroups(given: dict[str, int], waves: int) -> None:
-    assert occupancy(stats(**given), GFX908) == waves
+    assert AMD.occupancy(stats(**given), GFX908) == waves
 
 
 # LLVM's getNumWavesPerEUWithNumVGPRs for wave32: 1536 registers in 24s (Feature1536VGPRs), or 1024 in 16s
@@ -106,7 +105,7 @@ def test_rdna_registers_bound_waves(arch: str) -> None:
     ],
 )
 def test_occupancy_of_rdna_counts_the_workgroup_processor(given: dict[str, int], waves: int) -> None:
-    assert occupancy(stats(warp_size=32, **given), architectures().amd["gfx1100"]) == waves
+    assert AMD.occupancy(stats(warp_size=32, **given), architectures().amd["gfx1100"]) == waves
 
 
 @given(
@@ -120,7 +119,7 @@ def test_occupancy_stays_in_bounds_and_falls_with_use(
     registers: int, accumulation_registers: int, scalar_registers: int, warps: int, lds: int
 ) -> None:
     def waves(more: int) -> int:
-        return occupancy(
+        return AMD.occupancy(
             stats(
                 registers=min(256, registers + more),
                 accumulation_registers=accumulation_registers,

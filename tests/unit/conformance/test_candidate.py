@@ -36,8 +36,8 @@ GOOD: dict[str, Member | Link] = {
 
 
 def test_our_own_archives_are_in_form(tmp_path: Path) -> None:
-    digests = write_tar_gz(tmp_path / "a.tar.gz", GOOD, epoch=1)
-    assert unpack(tmp_path / "a.tar.gz", tmp_path / "out") == (digests.tar, ())
+    tar = write_tar_gz(tmp_path / "a.tar.gz", GOOD, epoch=1)
+    assert unpack(tmp_path / "a.tar.gz", tmp_path / "out") == (tar, ())
     assert (tmp_path / "out" / "aotriton" / "lib" / "libaotriton_v2.so").read_bytes() == b"x"
 
 
@@ -161,7 +161,7 @@ def test_a_manifest_that_is_not_json(tmp_path: Path) -> None:
 def test_files_that_no_release_has_are_named(tmp_path: Path, name: str, listed: bool) -> None:
     """Of `--find-links FOLDER` pip takes source archives, whose code it executes, and the links of pages."""
     write_release(tmp_path, CONTENTS.encoded(), name, listed=listed)
-    found = check_folder(open_candidate(tmp_path, tmp_path.parent / f"{tmp_path.name}-work"), ())[0]
+    found = next(check_folder(open_candidate(tmp_path, tmp_path.parent / f"{tmp_path.name}-work"), ()))
     expected = "has not the name of a release's file" if listed else "not in both"
     assert found.status == "failed" and name in found.evidence and expected in found.evidence
 
@@ -176,7 +176,7 @@ def test_what_the_manifest_lists_is_there(tmp_path: Path) -> None:
     assert (
         _tar_violations(release, {"a.tar": "3"})[0] == "a.tar.gz holds another tar than MANIFEST.json lists"
     )
-    missing = check_folder(open_candidate(tmp_path, tmp_path / "work"), ())[1]
+    _, missing, *_ = check_folder(open_candidate(tmp_path, tmp_path / "work"), ())
     assert "the image pack amd-a is missing" in missing.evidence
 
 

@@ -103,7 +103,7 @@ def check(given: Candidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return given.planned()
 
     monkeypatch.setattr(planner, "plan_project", plan_project)
-    return check_pack(context, NAME, folder)
+    return list(check_pack(context, NAME, folder))
 
 
 def test_a_right_pack_passes_all_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,21 +18,11 @@ from aotforge.base.architectures import load_architectures
 from aotforge.base.source_groups import ROOT, group_files
 from aotforge.base.tuning import Found, load_tuning, tuning
 from aotforge.cli.program import main as cli
-from aotforge.devtools.cost.candidates import CostRequest
+from aotforge.devtools.cost.candidates import CostRequest, changed_setting
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune import search as tool
-from aotforge.devtools.tune.search import (
-    Search,
-    TimedOn,
-    Tried,
-    TunedCost,
-    candidates,
-    changed_setting,
-    present,
-    search,
-    space,
-)
-from aotforge.devtools.tune.tune_report import TuneReport, write_found
+from aotforge.devtools.tune.search import candidates, present, search, space
+from aotforge.devtools.tune.tune_report import Search, TimedOn, Tried, TunedCost, write_found
 from aotforge.errors import ReportError, UnsupportedError
 from aotforge.rules import Setting
 from tests.support.families import PROJECT
@@ -112,7 +102,7 @@ def test_the_budget_ends_a_search_and_the_next_one_resumes_without_repeating(
 
 
 def test_a_setting_that_spills_is_tried_and_not_ranked(made: list[str], tmp_path: Path) -> None:
-    report = TuneReport(search=run(tmp_path, 3600.0))
+    report = run(tmp_path, 3600.0)
     ratio, best = report.ranked[0]
     assert (ratio, best.values["num_warps"]) == (0.5, 2)
     assert all(one.values.get("num_stages") != 2 for _, one in report.ranked)
@@ -133,7 +123,7 @@ def test_rules_whose_own_choice_spills_are_compared_with(
         return TunedCost(cycles=200.0 if spilled else 0.0, scratch_bytes=64)
 
     monkeypatch.setattr(tool, "estimated", spilling)
-    report = TuneReport(search=run(tmp_path, 3600.0))
+    report = run(tmp_path, 3600.0)
     assert report.ranked[0][0] == 0.25 and all(one.values for _, one in report.ranked)
     assert "not usable: spills 64 bytes of scratch" in report.lines()[1]
 
@@ -141,7 +131,7 @@ def test_rules_whose_own_choice_spills_are_compared_with(
         return others(call, one) if one.setting else TunedCost(refused="too much LDS")
 
     monkeypatch.setattr(tool, "estimated", refused)
-    report = TuneReport(search=run(tmp_path / "other", 3600.0))
+    report = run(tmp_path / "other", 3600.0)
     assert report.ranked[0][0] == 1.0
     assert "share of the best setting" in report.lines()[0] and "too much LDS" in report.lines()[1]
     with pytest.raises(UnsupportedError, match="nothing to keep"):
@@ -163,7 +153,7 @@ def test_stored_estimates_hold_for_the_occupancy_rules_that_made_them(
     # where they only call the compiler, or name a type, an estimate does not change
     assert taken - covered <= {f"aotforge/compile/{name}.py" for name in ("cache", "compile_plan", "model")}
     before = tool.model_digest()
-    changed = group_files("cost model") | {"aotforge/targets/amd/occupancy.py": Path(__file__)}
+    changed = group_files("cost model") | {"aotforge/targets/amd/backend.py": Path(__file__)}
     monkeypatch.setattr(
         source_groups,
         "group_files",
@@ -172,15 +162,12 @@ def test_stored_estimates_hold_for_the_occupancy_rules_that_made_them(
     assert tool.model_digest() != before
 
 
-def found(values: Mapping[str, int], cycles: float, functional: Mapping[str, str]) -> TuneReport:
+def found(values: Mapping[str, int], cycles: float, functional: Mapping[str, str]) -> Search:
     rules = Tried(values={}, estimates=(TunedCost(cycles=100.0),))
     tried = (Tried(values=values, estimates=(TunedCost(cycles=cycles),)),)
-    return TuneReport(
-        search=Search(
-            kernel="flash.attn_fwd", arch="gfx942", functional=functional, shapes=("seqlen_q=64",),
-            present={"BLOCK_M": 64},
-            rules=rules, tried=tried, offered=1, known=0, seconds=1.0,
-        )
+    return Search(
+        kernel="flash.attn_fwd", arch="gfx942", functional=functional, shapes=("seqlen_q=64",),
+        present={"BLOCK_M": 64}, rules=rules, tried=tried, offered=1, known=0, seconds=1.0,
     )  # fmt: skip
 
 
@@ -200,7 +187,7 @@ def test_the_best_setting_is_kept_once_per_functional_and_rows_stay(tmp_path: Pa
     assert after.kernels == old.kernels and path.read_text().startswith(text.partition("\nfound:")[0])
 
 
-def timed(*ratios: tuple[float, ...], emulator: str = "") -> TuneReport:
+def timed(*ratios: tuple[float, ...], emulator: str = "") -> Search:
     """Of the rules, which take 2 ms, and of settings with these shares by shape."""
     on = TimedOn(name="MI100", versions=("HIP 7.0.0", "ROCm 7.0"), emulator=emulator)
 
@@ -210,8 +197,8 @@ def timed(*ratios: tuple[float, ...], emulator: str = "") -> TuneReport:
     tried = tuple(Tried(values={"BLOCK_M": n}, estimates=estimates(one)) for n, one in enumerate(ratios))
     rules = Tried(values={}, estimates=estimates((1.0,) * len(ratios[0])))
     shapes = tuple(f"seqlen_q={64 << n}" for n in range(len(ratios[0])))
-    base = found({}, 1.0, {"dtype": "fp16"}).search
-    return TuneReport(search=dataclasses.replace(base, rules=rules, tried=tried, shapes=shapes, timed=on))
+    base = found({}, 1.0, {"dtype": "fp16"})
+    return dataclasses.replace(base, rules=rules, tried=tried, shapes=shapes, timed=on)
 
 
 def test_times_are_kept_with_their_device_beside_the_estimates(tmp_path: Path) -> None:

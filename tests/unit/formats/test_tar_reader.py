@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import tarfile
 import zlib
@@ -182,10 +183,11 @@ def test_ours_pass_however_they_arrive(
     """What the release package writes is read back intact, and unpacks to the same, in pieces of any size."""
     folder = tmp_path_factory.mktemp("archive")
     members = {f"top/f{n}/{name}": member for n, (name, member) in enumerate(tree.items())}
-    digests = write_tar_gz(folder / "x.tar.gz", members, epoch=0)
+    tar = write_tar_gz(folder / "x.tar.gz", members, epoch=0)
     data = (folder / "x.tar.gz").read_bytes()
     facts = read(data, piece=piece)
-    assert (facts.sha256, facts.size, facts.tar.sha256) == (digests.file, digests.size, digests.tar)
+    assert (facts.sha256, facts.size) == (hashlib.sha256(data).hexdigest(), len(data))
+    assert facts.tar.sha256 == tar
     with tarfile.open(folder / "x.tar.gz") as made:  # a signed index has the number
         assert facts.tar.members == len(made.getnames())
     writer = FolderWriter(root=folder / "out")

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from aotforge.errors import ExecutionError, RulesError, UnsupportedError
 from aotforge.rules import Kernel, Target
-from aotforge.verify.interpreter.dispatch import select
-from aotforge.verify.interpreter.memory import AccessCheck
+from aotforge.verify.interpreter.corrections import AccessCheck
 from aotforge.verify.interpreter.number_formats import bf16_bits, bf16_values, decode, encode
 from kernels.flash.rules import FAMILY
+from tests.support.source_launches import select
 from vgpu.memory import Memory
 
 GFX908 = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)

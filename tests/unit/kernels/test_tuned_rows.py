@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.tuning import load_tuning
-from aotforge.rules import Functional, Setting, Target
+from aotforge.rules import Between, Functional, Setting, Target
+from aotforge.timed_rules import TimedSetting
 from kernels.flash import backward_settings, forward_settings
 
 TARGET = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)
@@ -68,3 +69,16 @@ def test_a_row_for_some_masks_leaves_the_others_to_the_next(
         for mask in ("full", "window", "bias")
     }
     assert blocks == {"full": [64, 64], "window": [128, 128], "bias": [64, 64]}
+
+
+def test_a_row_of_groups_is_tried_before_the_others_for_calls_of_enough_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = "max_width: 96, block_m: 192, block_n: 64, groups: true, first: 64, least_q: 100, spills: true"
+    groups = f"    - {{{cells}}}\n"
+    image, other, _ = settings(tmp_path, monkeypatch, "attn_fwd", groups + SECOND, 96)
+    assert isinstance(image, TimedSetting) and image.source and image.spills
+    assert (image.constants["FIRST"], image.constants["PART"], image.options["maxnreg"]) == (64, 96, 128)
+    assert [one.low for one in image.when if isinstance(one, Between) and one.value == "seqlen_q"] == [100]
+    assert isinstance(other, TimedSetting) and not other.source and not other.spills
+    assert len(settings(tmp_path, monkeypatch, "attn_fwd", groups + SECOND, 64)) == 2  # of another width

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,9 @@ def archive(content: bytes = b"int zstd;") -> tuple[ZstdPin, bytes]:
     return pin, data
 
 
-def never(pin: ZstdPin, folder: Path) -> None:
-    raise AssertionError("the network was used")
+@pytest.fixture
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("aotforge.library.sources.pip_download")
 
 
 def test_the_manifest_is_that_of_the_release() -> None:
@@ -52,7 +53,7 @@ def test_a_malformed_api_level_is_refused(tmp_path: Path) -> None:
         load_runtime_manifest(tmp_path)
 
 
-def test_sources_are_fetched_once_and_kept(tmp_path: Path) -> None:
+def test_sources_are_fetched_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pin, data = archive()
     fetched = []
 
@@ -60,39 +61,40 @@ def test_sources_are_fetched_once_and_kept(tmp_path: Path) -> None:
         fetched.append(wanted.file)
         (folder / wanted.file).write_bytes(data)
 
+    monkeypatch.setattr("aotforge.library.sources.pip_download", download)
     for number in range(2):
-        folder = unpack_zstd(
-            pin, cache=tmp_path, folder=tmp_path / str(number), environment={}, download=download
-        )
+        folder = unpack_zstd(pin, cache=tmp_path, folder=tmp_path / str(number), environment={})
         assert (folder / "zstd.c").read_bytes() == b"int zstd;"
     assert fetched == [pin.file]
     kept = tmp_path / "sources" / pin.sha256 / pin.file
     kept.write_bytes(b"damaged")
-    unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "again", environment={}, download=download)
+    unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "again", environment={})
     assert len(fetched) == 2 and kept.read_bytes() == data
 
 
+@pytest.mark.usefixtures("_no_network")
 def test_a_named_file_needs_no_network(tmp_path: Path) -> None:
     pin, data = archive()
     (tmp_path / pin.file).write_bytes(data)
     env = {SOURCES: str(tmp_path)}
-    unpack_zstd(pin, cache=tmp_path / "cache", folder=tmp_path / "out", environment=env, download=never)
+    unpack_zstd(pin, cache=tmp_path / "cache", folder=tmp_path / "out", environment=env)
     (tmp_path / pin.file).unlink()
-    unpack_zstd(pin, cache=tmp_path / "cache", folder=tmp_path / "out2", environment=env, download=never)
+    unpack_zstd(pin, cache=tmp_path / "cache", folder=tmp_path / "out2", environment=env)
 
 
+@pytest.mark.usefixtures("_no_network")
 def test_other_bytes_than_the_pinned_are_refused(tmp_path: Path) -> None:
     pin, _ = archive()
     (tmp_path / pin.file).write_bytes(archive(b"other")[1])
     env = {SOURCES: str(tmp_path)}
     with pytest.raises(RuntimeBuildError, match="is not the pinned"):
-        unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "out", environment=env, download=never)
+        unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "out", environment=env)
 
 
 def test_missing_tools_name_the_command_that_installs_them(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError) as missing:
         find_tools({"PATH": str(tmp_path)})
-    assert missing.value.hint == "apt-get install g++" and missing.value.exit_code == 3
+    assert missing.value.hint == "apt-get install g++ cmake ninja-build" and missing.value.exit_code == 3
     for name in ("g++", "gcc"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
@@ -143,13 +145,13 @@ def test_a_build_is_made_once_and_again_after_any_damage(
 ) -> None:
     request, made = LibraryRequest(root=ROOT, cache=tmp_path / "cache"), []
 
-    def build(staged: Path) -> Mapping[str, str]:
+    def build(staged: Path) -> str:
         for name in ("lib/lib.so", "include/flash.h"):
             path = staged / "prefix" / name
             path.parent.mkdir(parents=True)
             path.write_text(name)
         made.append(staged)
-        return {"compiler": "g++"}
+        return "g++"
 
     first, second = (request.cached("lib/lib.so", "inputs", build) for _ in range(2))
     assert (first.fresh, second.fresh, len(made)) == (True, False, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,13 @@ INPUTS = "ab" * 32
 
 
 def made(cache: Path, shared: Shared, *, built: list[Path]) -> LibraryBuild:
-    def build(staged: Path) -> Mapping[str, str]:
+    def build(staged: Path) -> str:
         built.append(staged)
         (staged / "prefix" / "lib").mkdir(parents=True)
         (staged / "prefix" / "lib" / "lib.so.1").write_text("library")
         (staged / "prefix" / "lib" / "lib.so.1").chmod(0o755)
         (staged / "prefix" / "lib" / "lib.so").symlink_to("lib.so.1")
-        return {"compiler": "g++"}
+        return "g++"
 
     return LibraryRequest(root=ROOT, cache=cache, shared=shared).cached("lib/lib.so.1", INPUTS, build)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.pack import frames
-from aotforge.pack.binary import bytes_source
+from aotforge.pack.binary import Source
 from aotforge.pack.container import encode_container, read_images, read_index
 from aotforge.pack.frames import choose_dictionary
 from aotforge.pack.model import Compressor
@@ -40,7 +40,7 @@ def test_limit_and_repeatability(plan: list[list[int]], limit: int) -> None:
     )
 )
 def test_any_images_come_back(images: list[bytes]) -> None:
-    source = bytes_source("c", encode_container(images, Compressor(), file="c"))
+    source = Source("c", encode_container(images, Compressor(), file="c"))
     assert sorted(read_images(source, read_index(source)).values()) == sorted(set(images))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aotforge.pack.frames import Decoder, Encoder, encode_frames
+from aotforge.pack.frames import Decoder, encode_frames, encoder
 from aotforge.pack.model import Compressor
 
 IMAGES = [
@@ -23,25 +23,25 @@ SETTINGS = Compressor(level=19, dictionary_bytes=4096)
 def test_any_number_of_threads_gives_the_same_frames(
     cpus: int, dictionary: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Encoder(dictionary, SETTINGS, largest=max(map(len, IMAGES)))
+    one = encoder(dictionary, SETTINGS, largest=max(map(len, IMAGES)))
     monkeypatch.setattr(os, "sched_getaffinity", {0: range(cpus)}.__getitem__)
     parts: list[list[bytes]] = []
 
-    class Counting(Encoder):
+    class Counting:
         def __init__(self, *arguments: Any, **settings: Any) -> None:
-            super().__init__(*arguments, **settings)
+            self._encoder = encoder(*arguments, **settings)
             self._part: list[bytes] = []
             parts.append(self._part)
 
-        def frame(self, image: bytes) -> bytes:
+        def compress(self, image: bytes) -> bytes:
             self._part.append(image)
-            return super().frame(image)
+            return self._encoder.compress(image)
 
-    monkeypatch.setattr("aotforge.pack.frames.Encoder", Counting)
+    monkeypatch.setattr("aotforge.pack.frames.encoder", Counting)
     frames = encode_frames(dictionary, SETTINGS, IMAGES)
     # an encoder of its own for every thread, equal parts, at least 64 images each
     assert len(parts) == min(cpus, 5)
     assert max(map(len, parts)) == -(-len(IMAGES) // len(parts))
-    assert frames == [one.frame(image) for image in IMAGES]
+    assert frames == [one.compress(image) for image in IMAGES]
     decoder = Decoder(dictionary, file="f")
     assert [decoder.image(f, len(i), "an image") for f, i in zip(frames, IMAGES, strict=True)] == IMAGES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aotforge.pack.binary import bytes_source
+from aotforge.pack.binary import Source
 from aotforge.pack.container import read_images, read_index
 from aotforge.pack.dispatch import decode_dispatch, encode_dispatch
 from aotforge.pack.reader import open_files
@@ -63,7 +63,7 @@ def test_both_writers_give_equal_bytes() -> None:
         # container IDs differ, as the dictionaries do
         assert replace(table, containers=()) == replace(ours.dispatch, containers=())
         for container in table.containers:
-            source = bytes_source(container.file, theirs[container.file])
+            source = Source(container.file, theirs[container.file])
             index = read_index(source)
             assert index.identity == container.identity
             assert read_images(source, index) == ours.images(container.file)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aotforge.pack.listing import grid_text, listing, listing_fields, listing_lines
+from aotforge.pack.listing import grid_text, list_images, listing_fields, listing_lines
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.plan.conditions import when_text
@@ -14,7 +14,7 @@ from aotforge.plan.model import GridTerm, Predicate
 from tests.unit.pack.samples import sample
 
 PLAN, IMAGES = sample()
-ROWS = listing(open_files(write_pack(PLAN, IMAGES, release="0.0-r1")))
+ROWS = list_images(open_files(write_pack(PLAN, IMAGES, release="0.0-r1")))
 
 
 def test_table_has_a_line_per_call_and_a_sum() -> None:

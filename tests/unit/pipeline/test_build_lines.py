@@ -19,7 +19,8 @@ def test_spills_to_memory_are_listed_and_the_harmless_ones_counted() -> None:
     lanes = spills(resources(stats(spilled_scalar_registers=3), GFX908))
     report = SimpleNamespace(
         shared=0, images=4, packs=("amd-gfx908",), compiled=4, cached=0, executed=0, known=0, damaged=(),
-        release=SimpleNamespace(verified=False), spills=(f"a: {lanes}", f"b: {memory}", f"c: {lanes}"),
+        release=SimpleNamespace(contents=SimpleNamespace(verified=False)),
+        spills=(f"a: {lanes}", f"b: {memory}", f"c: {lanes}"),
     )  # fmt: skip
     assert BuildReport._made(cast("BuildReport", report))[1:] == [
         f"spills: b: {memory}",
@@ -39,8 +40,8 @@ def plan(profile: str, *archs: str, gates: tuple[str, ...] = ()) -> Any:
 
 def test_what_a_profile_leaves_out_is_one_line_and_pytorchs_use_the_last() -> None:
     release: Any = SimpleNamespace(
-        name="0.13b-r1", folder=Path("out"), fresh=False, development=(), files=(),
-        platform=SimpleNamespace(tag="linux_x86_64"),
+        name="0.13b-r1", folder=Path("out"), fresh=False, files=(),
+        contents=SimpleNamespace(development=(), platform="linux_x86_64"),
     )  # fmt: skip
     plans = (plan("core", "gfx908", gates=("0.13",)),)
     lines = BuildReport(plans=plans, release=release, executor="local", roots=(), compiler="g++").lines()

@@ -51,7 +51,8 @@ def build(cache: Path, *, command: tuple[str, ...] = ("build",)) -> BuildRecord:
         (running,) = (one for one in read_records(cache) if one.state == "running")
         assert [stage.name for stage in running.stages] == ["planning", "compiling", "verifying"]
         observer.note("a note")
-        observer.end("finished", release="/a/release")
+        observer.release = "/a/release"
+        observer.end("finished")
     return next(one for one in read_records(cache) if one.name == running.name)
 
 

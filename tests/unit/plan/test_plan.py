@@ -250,7 +250,7 @@ _EDITS = [
     ),
     ("DTYPES = {", "DTYPES = {,", "rules.py:19: SyntaxError"),
     ("DTYPES = {", "DTYPES = 1 / 0 or {", "rules.py:19: ZeroDivisionError"),
-    ("DTYPES = {", "import triton\nDTYPES = {", "rules.py:19: ImportError: rules must not import triton"),
+    ("DTYPES = {", "import triton\nDTYPES = {", "rules.py:19: ImportError: rules.py must not import triton"),
 ]
 
 

@@ -14,7 +14,7 @@ import pytest
 from aotforge.errors import PublishError
 from aotforge.publish import upload
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Publication
-from aotforge.publish.stores.store import ErrorKind, ObjectStore, StoreError
+from aotforge.publish.stores.store import ExistsError, MissingError, ObjectStore, StoreError
 from aotforge.publish.upload import upload_object
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
@@ -63,10 +63,10 @@ def sent(store: Memory, data: bytes = b"bytes") -> tuple[Publication, list[int]]
     return stats, counted
 
 
-@pytest.mark.parametrize("kind", [ErrorKind.EXISTS, ErrorKind.MISSING])
-def test_another_publisher_completes_the_object(kind: ErrorKind) -> None:
+@pytest.mark.parametrize("kind", [ExistsError, MissingError])
+def test_another_publisher_completes_the_object(kind: type[StoreError]) -> None:
     store = Memory()
-    store.fault, store.done = StoreError(kind, "it was there"), True
+    store.fault, store.done = kind("it was there"), True
     stats, _ = sent(store)
     assert (stats.sent, stats.found, stats.bytes_sent) == ([], ["r/a"], 0)
 

@@ -12,8 +12,7 @@ from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.rules import Setting, ValueType
 from aotforge.targets.backend import CodeObjectStats, kernarg_layout, setting_options
 from aotforge.targets.backends import BACKENDS, backend_of, backend_of_arch
-from aotforge.targets.nvidia.backend import NVIDIA
-from aotforge.targets.nvidia.cubin import read_cubin
+from aotforge.targets.nvidia.backend import NVIDIA, read_cubin
 from tests.support.fake_cubin import fake_cubin
 from tests.support.families import FAKE_TOOLCHAIN, PROJECT, plan_project
 from vgpu.code_object import CodeObjectError

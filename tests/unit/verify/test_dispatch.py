@@ -9,9 +9,10 @@ import pytest
 from aotforge.errors import RulesError, UnsupportedError
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan
-from aotforge.verify.interpreter.dispatch import Use, Values, launch_of, select, uses_of
+from aotforge.verify.interpreter.dispatch import Use, Values, launch_of, uses_of
 from aotforge.verify.invocation import load_cases
 from tests.support.families import FAKE_TOOLCHAIN, PROJECT, plan_of
+from tests.support.source_launches import select
 
 ROOT = PROJECT / "kernels"
 FOLDERS = {loaded.family.name: loaded.folder for loaded in load_families(ROOT)}

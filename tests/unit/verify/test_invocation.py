@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import RulesError, VerifyError
-from aotforge.verify.invocation import family_errors, load_cases
+from aotforge.verify.invocation import case_errors, load_cases
 
 CASES = """
 def cases(kernel, keys):
@@ -25,7 +25,7 @@ def test_an_exception_names_the_line_of_the_family(tmp_path: Path) -> None:
     (folder / "cases.py").write_text(CASES)
     cases = load_cases(folder.parent, "norm")
     assert cases is not None
-    with pytest.raises(RulesError) as caught, family_errors(folder):
+    with pytest.raises(RulesError) as caught, case_errors(folder):
         cases("i32", {})
     assert caught.value.what == f"{folder / 'cases.py'}:3: KeyError: 'i32'"
     assert "return [TYPES[kernel]]" in caught.value.cause
@@ -40,5 +40,5 @@ def test_cases_that_cannot_be_imported(tmp_path: Path, text: str, where: int) ->
 
 
 def test_errors_of_this_program_pass(tmp_path: Path) -> None:
-    with pytest.raises(VerifyError), family_errors(tmp_path):
+    with pytest.raises(VerifyError), case_errors(tmp_path):
         raise VerifyError("as it is")

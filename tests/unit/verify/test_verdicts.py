@@ -24,7 +24,7 @@ from aotforge.verify.check_image import check_image
 from aotforge.verify.interpreter.dispatch import Use
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
-from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
+from aotforge.verify.verdict_store import VerdictStore, verdict_key
 from tests.support.families import PROJECT
 from vgpu.emulator.classes import InstructionClass
 from vgpu.emulator.program import Emulator
@@ -58,31 +58,32 @@ def report(*verdicts: Verdict) -> VerifyReport:
 
 
 def test_a_kept_verdict_comes_back_as_cached(tmp_path: Path) -> None:
-    key = verdict_key(TASK)
-    assert load_verdict(tmp_path, key, TASK) is None
-    store_verdict(tmp_path, key, PASSED)
+    store = VerdictStore(tmp_path)
+    assert store.load(TASK) is None
+    store.store(TASK, PASSED)
     # the same image may serve a job of another name
     other = replace(TASK, key="other", label="other label", resources=replace(TASK.resources, occupancy=4))
-    found = load_verdict(tmp_path, key, other)
+    found = store.load(other)
     assert found == replace(PASSED, key="other", label="other label", resources=other.resources, cached=True)
 
 
 def test_a_damaged_or_renamed_verdict_is_none(tmp_path: Path) -> None:
-    key, other = (verdict_key(replace(TASK, verifier_digest=t)) for t in "ab")
-    store_verdict(tmp_path, key, PASSED)
+    store, renamed = VerdictStore(tmp_path), replace(TASK, verifier_digest="b")
+    other = verdict_key(renamed)
+    store.store(TASK, PASSED)
     (file,) = (f for f in tmp_path.rglob("*") if f.is_file())
     complete = file.read_bytes()
     moved = file.parent.parent / other[:2] / other
     moved.parent.mkdir(exist_ok=True)
     moved.write_bytes(complete)
-    assert load_verdict(tmp_path, other, TASK) is None
+    assert store.load(renamed) is None
     for at in range(len(complete)):
         file.write_bytes(complete[:at] + bytes([complete[at] ^ 1]) + complete[at + 1 :])
-        assert load_verdict(tmp_path, key, TASK) is None
+        assert store.load(TASK) is None
         file.write_bytes(complete[:at])
-        assert load_verdict(tmp_path, key, TASK) is None
+        assert store.load(TASK) is None
     file.write_bytes(complete)
-    assert load_verdict(tmp_path, key, TASK) is not None
+    assert store.load(TASK) is not None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_another_launch_has_another_key() -> None:
 def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError):
-        store_verdict(tmp_path / "file", "k" * 64, PASSED)
+        VerdictStore(tmp_path / "file").store(TASK, PASSED)
 
 
 def test_reports() -> None:

@@ -1,6 +1,7 @@
 // Devices: how many, which is current, what they are.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "properties.h"
 #include "world.h"
@@ -12,6 +13,9 @@ namespace {
 constexpr int kMaxThreads = 1024, kMaxGrid = 65536, kClockKhz = 1'502'000, kVersion = VIRTUAL_HIP_MAJOR * 10'000'000;
 
 const Device& device_at(int number) { return *world().devices[static_cast<size_t>(number)]; }
+
+// The 16 digits, as text: HIP's 16 bytes of a UUID.
+void copy_uuid(char (&out)[16], const Device& device) { std::memcpy(out, uuid_of(device.number).c_str() + 4, sizeof out); }
 
 void copy_name(char (&out)[256], const std::string& name) { std::strncpy(out, name.c_str(), sizeof out - 1); }
 
@@ -39,13 +43,14 @@ int properties(void* out, int number) {
   found.multiProcessorCount = device.compute_units;
   found.maxThreadsPerMultiProcessor = 2048;
   found.concurrentKernels = 1;
-  found.pciBusID = number + 1;
+  found.pciBusID = device.number + 1;
   found.canMapHostMemory = 1;
+  if constexpr (std::is_same_v<Properties, PropertiesR0600>) copy_uuid(found.uuid, device);
   std::memcpy(out, &found, sizeof found);
   return kSuccess;
 }
 
-int attribute(int which, const Device& device, int number, int* out) {
+int attribute(int which, const Device& device, int* out) {
   switch (which) {  // numbers of hipDeviceAttribute_t
     case 3: case 8: case 85: *out = 1; return kSuccess;      // CanMapHostMemory, ConcurrentKernels, UnifiedAddressing
     case 5: *out = kClockKhz; return kSuccess;
@@ -56,7 +61,7 @@ int attribute(int which, const Device& device, int number, int* out) {
     case 30: case 31: *out = kMaxGrid; return kSuccess;
     case 57: *out = 2048; return kSuccess;
     case 63: *out = device.compute_units; return kSuccess;
-    case 67: *out = number + 1; return kSuccess;
+    case 67: *out = device.number + 1; return kSuccess;
     case 74: case 75: case 76: case 10002: *out = static_cast<int>(device.target->lds_bytes); return kSuccess;
     case 87: *out = device.target->lanes; return kSuccess;
     case 10015: *out = device.target->lanes == 32 ? 2 * device.compute_units : device.compute_units; return kSuccess;
@@ -123,7 +128,7 @@ HIP_API int hipDeviceGetAttribute(int* out, int which, int device) {
   return entry("hipDeviceGetAttribute", [&]() -> int {
     if (out == nullptr) return kInvalidValue;
     if (!world().has(device)) return kInvalidDevice;
-    return attribute(which, device_at(device), device, out);
+    return attribute(which, device_at(device), out);
   });
 }
 
@@ -133,6 +138,15 @@ HIP_API int hipDeviceGetName(char* out, int size, int device) {
     if (!world().has(device)) return kInvalidDevice;
     std::strncpy(out, device_at(device).target->name, static_cast<size_t>(size));
     out[size - 1] = 0;
+    return kSuccess;
+  });
+}
+
+HIP_API int hipDeviceGetUuid(char (*out)[16], int device) {
+  return entry("hipDeviceGetUuid", [&] {
+    if (out == nullptr) return kInvalidValue;
+    if (!world().has(device)) return kInvalidDevice;
+    copy_uuid(*out, device_at(device));
     return kSuccess;
   });
 }

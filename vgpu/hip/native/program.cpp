@@ -111,7 +111,7 @@ std::shared_ptr<Program> Program::load(const void* image, size_t available, cons
     return nullptr;
   }
   std::string answer;
-  const bool ran = run_python({"prepare", device.target->arch, world().settings.checks ? "checks" : "plain"}, image, size, &answer);
+  const bool ran = run_python({"prepare", device.arch_name, world().settings.checks ? "checks" : "plain"}, image, size, &answer);
   std::istringstream lines(answer);
   std::string status, program, interpreter, text;
   std::getline(lines, status);

@@ -95,7 +95,7 @@ bool run_python(const std::vector<std::string>& arguments, const void* input, si
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) {
     *output = program + " does not run: " + std::strerror(failed) +
-              "\nNext step: use the library that `./dev python -m vgpu hip` installs, or add prepare=PATH of its `prepare` to AOTFORGE_VIRTUAL";
+              "\nNext step: use the library that `./dev python -m vgpu env` installs, or add prepare=PATH of its `prepare` to AOTFORGE_VIRTUAL";
     return false;
   }
   int status = 0;

@@ -1,6 +1,7 @@
 #include "queue.h"
 
 #include <limits>
+#include <new>
 #include <utility>
 
 namespace virtual_hip {
@@ -45,6 +46,24 @@ void run_before(Stream* stream, uint64_t end) {
 }
 
 }  // namespace
+
+void before_fork() {
+  if (world().settings.lazy) lazy_lock.lock();
+  world().lock.lock();
+}
+
+void after_fork_in_parent() {
+  world().lock.unlock();
+  if (world().settings.lazy) lazy_lock.unlock();
+}
+
+void after_fork_in_child() {
+  World& w = world();
+  w.lock.unlock();
+  new (&lazy_lock) std::recursive_mutex;
+  for (const auto& stream : w.null_streams) new (&stream->order) std::mutex;
+  for (Stream* stream : w.streams) new (&stream->order) std::mutex;
+}
 
 uint64_t submit(Stream* stream, std::function<void()> work) {
   if (!world().settings.lazy) {

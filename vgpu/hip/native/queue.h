@@ -18,5 +18,9 @@ void drain_device(int device);
 bool retire(Stream* stream);
 // Whether nothing is left; if something was, it is executed now, so that programs that poll come to an end.
 bool idle(Stream* stream);
+// A fork waits until no thread changes a table. In the child no stream is busy: the threads that were at work do not exist there.
+void before_fork();
+void after_fork_in_parent();
+void after_fork_in_child();
 
 }  // namespace virtual_hip

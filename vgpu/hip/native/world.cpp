@@ -13,6 +13,9 @@
 #include <cstring>
 #include <sstream>
 
+#include "queue.h"
+#include "visible.h"
+
 namespace virtual_hip {
 namespace {
 
@@ -89,6 +92,7 @@ World::World() {
   settings.checks = number("checks", 0) != 0;
   settings.record = setting("record", "");
   add_devices(list("devices", "gfx908"));
+  keep_visible_devices();
   fail_from(list("fail", ""));
 }
 
@@ -107,14 +111,24 @@ void World::add_devices(const std::string& list) {
     }
     auto device = std::make_unique<Device>();
     device->target = target;
+    device->number = static_cast<int>(devices.size());
     device->arch_name = target->arch + (full == arch ? target->features : full.substr(arch.size()));
     const size_t at = text.find('@');
     device->compute_units = at != std::string::npos ? std::atoi(text.c_str() + at + 1) : target->compute_units;
-    auto stream = std::make_unique<Stream>();
-    stream->device = static_cast<int>(devices.size());
-    null_streams.push_back(std::move(stream));
     devices.push_back(std::move(device));
   }
+}
+
+void World::keep_visible_devices() {
+  std::vector<std::string> uuids;
+  for (const auto& device : devices) uuids.push_back(uuid_of(device->number));
+  std::vector<std::unique_ptr<Device>> visible;
+  for (const size_t number : visible_devices(uuids)) {
+    null_streams.push_back(std::make_unique<Stream>());
+    null_streams.back()->device = static_cast<int>(visible.size());
+    visible.push_back(std::move(devices[number]));
+  }
+  devices = std::move(visible);
 }
 
 // "hipModuleLoadData:2:719,hipMalloc:0:2": call, which one (0: all), error
@@ -155,11 +169,10 @@ const Allocation* World::find(uint64_t address) const {
 }
 
 World& world() {
-  // never destroyed: calls may come while the process ends. A fork waits until no thread changes the tables, so that the child's are consistent; a
-  // stream at work in another thread stays locked in the child.
+  // never destroyed: calls may come while the process ends
   static World* const instance = [] {
     auto* made = new World;
-    pthread_atfork([] { world().lock.lock(); }, [] { world().lock.unlock(); }, [] { world().lock.unlock(); });
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     return made;
   }();
   return *instance;
@@ -189,6 +202,12 @@ Stream* resolve(Stream* stream) {
   }
   const std::lock_guard<std::mutex> guard(w.lock);
   return w.streams.count(stream) != 0 ? stream : nullptr;
+}
+
+std::string uuid_of(int number) {
+  char text[24];
+  std::snprintf(text, sizeof text, "GPU-76677075%08x", static_cast<unsigned>(number));
+  return text;
 }
 
 namespace {

@@ -40,6 +40,7 @@ struct Target {
 struct Device {
   const Target* target;
   std::string arch_name;  // as gcnArchName
+  int number;             // of all devices, also of those that the process does not see
   int compute_units;
   uint64_t used = 0;           // bytes allocated; the world's lock
   std::atomic<int> failed{0};  // a kernel's fault: what every later call returns
@@ -124,9 +125,11 @@ class World {
 
  private:
   void add_devices(const std::string& list);
+  void keep_visible_devices();
 };
 
 World& world();
+std::string uuid_of(int number);   // "GPU-" and 16 hexadecimal digits
 int& current_device();       // of this thread
 int& last_error();           // of this thread
 Stream* resolve(Stream* stream);  // null, hipStreamLegacy and hipStreamPerThread become streams of their own; nullptr: unknown

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from aotforge.formats.pe import exports, imports
-from aotforge.library.build_windows import ALLOWED_IMPORTS, exported_names
-from aotforge.library.exports import exports_def, exports_file
+from aotforge.library.build_windows import ALLOWED_IMPORTS, exported_names, exports_file
 from kernels.flash.operators import ATTN_BWD, ATTN_FWD
 from tests.support import abi
 from tests.support.attention import FP16, FP32, Problem, Tensor, decode, spy_pack
@@ -30,6 +29,7 @@ from tests.support.windows import (
     msvc_client,
     run,
 )
+from tests.support.windows_exports import exports_def
 from tests.support.wine import Wine
 
 pytestmark = pytest.mark.skipif(

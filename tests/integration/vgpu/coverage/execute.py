@@ -84,7 +84,7 @@ def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path)
     from triton.backends.compiler import GPUTarget
 
     from aotforge.compile.triton_compiler import lower
-    from aotforge.targets.amd.conversion_aliases import conversion_aliases
+    from aotforge.targets.amd.backend import AMD
 
     kernel = kernel_of(feature, folder)
     target = GPUTarget("hip", arch, emulated_target(arch).lanes)
@@ -92,7 +92,7 @@ def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path)
         (i,): [["tt.divisibility", 16]] for i in range(len(feature.tensors))
     }
     try:
-        with conversion_aliases(load_architectures().aliases(arch)):
+        with AMD.aliased(load_architectures().aliases(arch)):
             hsaco, asm, metadata = lower(
                 kernel, target, feature.signature, dict(feature.constants), hints, options
             )

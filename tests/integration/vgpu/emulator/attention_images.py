@@ -13,12 +13,12 @@ from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.rules import Target
-from aotforge.verify.interpreter.dispatch import SourceLaunch, select
 from kernels.flash.bounds import bounds
 from kernels.flash.call import tensor_of
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Outcome, values_of
 from tests.support.families import PROJECT, architectures, plan_project
+from tests.support.source_launches import SourceLaunch, select
 from vgpu.emulator.program import Emulator, LaunchReport, LaunchRequest, Program
 from vgpu.memory import Memory
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError
+from kernels.flash.call import Bias
 from tests.integration.kernels.attention_call import Case, Layout
 from tests.integration.vgpu.emulator.attention_images import (
     ALL,
@@ -19,6 +20,7 @@ from tests.integration.vgpu.emulator.attention_images import (
     misses,
     tensors_of,
 )
+from tests.support.runtime import CACHE
 from vgpu.emulator.program import LaunchRequest
 from vgpu.memory import Memory
 
@@ -51,6 +53,16 @@ OTHERS = {
 }
 
 
+FIELD = replace(BASE, heads_q=4, heads_k=1, seqlen_q=40, seqlen_k=56)
+GFX950 = {
+    "head_dim 16": replace(FIELD, head_dim=16, sm_scale=0.25),
+    "head_dim 48": replace(FIELD, head_dim=48, sm_scale=48**-0.5),
+    "head_dim 80": replace(FIELD, head_dim=80, sm_scale=80**-0.5, dtype="bf16"),
+    "a bias per query head": replace(FIELD, head_dim=32, bias=Bias()),
+}
+"""Wrong on gfx950 with AOTriton's images (pytorch#184288)."""
+
+
 @pytest.fixture(scope="module")
 def gfx908(images_of: Maker) -> Images:
     images = images_of("gfx908")
@@ -63,6 +75,13 @@ def gfx908(images_of: Maker) -> Images:
 def test_gfx908_images_agree_with_float64(gfx908: Images, name: str, schedule: int | None) -> None:
     done = execute(CASES[name], gfx908, schedule=schedule)
     assert_right(CASES[name], done.outcome)
+
+
+def test_gfx950_serves_what_failed_elsewhere() -> None:
+    images = Images("gfx950", CACHE, profile="full")
+    images.prepare(GFX950.values())
+    for case in GFX950.values():
+        assert_right(case, execute(case, images).outcome)
 
 
 @pytest.mark.parametrize("arch", OTHERS)

@@ -50,9 +50,10 @@ def run(
     for name in ("x", "y"):
         np.save(tmp_path / f"{name}.npy", rng.integers(-4, 5, 1024).astype(np.float32))
 
-    def call(*flags: str, typed: str = "") -> tuple[int, str, str]:
+    def call(*flags: str, typed: str = "", debug: bool = False) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-        command = ["run", str(image), "--asm", str(text), "--grid", "2", "--lds", str(made.lds)]
+        command = ["debug" if debug else "run", str(image), "--asm", str(text)]
+        command += ["--grid", "2", "--lds", str(made.lds)]
         command += ["--arg", f"x=in:{tmp_path / 'x.npy'}", "--arg", f"in:{tmp_path / 'y.npy'}"]
         command += ["--arg", f"out=out:fp32:2048:{tmp_path / 'out.npy'}", *flags]
         code = main(command, costs=LaunchCost)
@@ -132,7 +133,7 @@ registers
 delete 1
 continue
 """
-    code, out, _ = run("--debug", typed=typed)
+    code, out, _ = run(typed=typed, debug=True)
     assert code == 0
     assert right(tmp_path)
     assert out.startswith("start: workgroup (0, 0, 0), wave 0\n=> 0x00000")
@@ -151,7 +152,7 @@ continue
 def test_steps_stay_with_their_wave_across_a_barrier(run: Run, tmp_path: Path) -> None:
     barriers = [line for line in _show(tmp_path) if "s_barrier" in line]
     assert barriers
-    code, out, _ = run("--debug", typed=f"b {barriers[0].split()[0]} wave 1\nc\ns\nwaves\nc\nq\n")
+    code, out, _ = run(typed=f"b {barriers[0].split()[0]} wave 1\nc\ns\nwaves\nc\nq\n", debug=True)
     assert code == 0
     waves = [int(n) for n in re.findall(r"^(?:start|step|break)\S*.*wave (\d+)$", out, re.MULTILINE)]
     assert waves[:3] == [0, 1, 1]
@@ -159,7 +160,7 @@ def test_steps_stay_with_their_wave_across_a_barrier(run: Run, tmp_path: Path) -
 
 def test_quitting_and_the_end_of_input_leave_without_results(run: Run, tmp_path: Path) -> None:
     for typed in ("step 5\nquit\n", "step 5\n", ""):
-        code, out, _ = run("--debug", typed=typed)
+        code, out, _ = run(typed=typed, debug=True)
         assert code == 0
         assert "wave-instructions" not in out
         assert not (tmp_path / "out.npy").exists()
@@ -187,7 +188,7 @@ def test_mistakes_at_the_prompt_are_reported_and_the_prompt_stays(run: Run, tmp_
         "step 0": "not a valid count",
         "format x9": "unknown format",
     }
-    code, out, _ = run("--debug", typed="\n".join(mistakes) + "\nc\n")
+    code, out, _ = run(typed="\n".join(mistakes) + "\nc\n", debug=True)
     assert code == 0
     assert right(tmp_path)
     errors = re.findall(r"^error: .*", out, re.MULTILINE)
@@ -208,7 +209,7 @@ def test_mistakes_at_the_prompt_are_reported_and_the_prompt_stays(run: Run, tmp_
         (["--break", "0x0", "--break-group", "a"], 2, "not a valid workgroup"),
         (["--break", "0x0 often"], 2, "not a valid condition"),
         (["--dump", "v0"], 2, "at a breakpoint"),
-        (["--debug", "--lanes", "70-80"], 2, "a wave has lanes"),
+        (["--break", "0x0", "--lanes", "70-80"], 2, "a wave has lanes"),
         (["--grid", "many"], 2, "not a valid grid"),
         (["--arg", "x=3"], 2, "the same name"),
         (["--checks", "rases"], 2, "perhaps you meant races"),
@@ -216,13 +217,13 @@ def test_mistakes_at_the_prompt_are_reported_and_the_prompt_stays(run: Run, tmp_
     ],
 )
 def test_mistakes_on_the_command_line(run: Run, flags: list[str], code: int, message: str) -> None:
-    found, _, err = run(*flags)
-    assert (found, message in err) == (code, True), err
+    actual, _, err = run(*flags)
+    assert (actual, message in err) == (code, True), err
 
 
 def test_a_fault_is_still_reported_from_the_prompt(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros(100, dtype=np.float32))
-    code, _, err = run("--debug", typed="c\n")
+    code, _, err = run(typed="c\n", debug=True)
     assert code == 1
     assert "from the start of x, which has 400 bytes" in err
     assert re.search(r"\(byte 0x[0-9a-f]+, source\.py:9\)", err)
@@ -261,7 +262,7 @@ def test_listing_and_archs(made: CompiledKernel, tmp_path: Path, capsys: pytest.
 
 def test_the_prompt_works_with_checks_and_costs(run: Run, tmp_path: Path) -> None:
     for flag in ("--checks", "--cost"):
-        code, out, err = run("--debug", flag, typed=f"step 3\nbreak {STORE} wave 1 count 1\nc\nc\n")
+        code, out, err = run(flag, typed=f"step 3\nbreak {STORE} wave 1 count 1\nc\nc\n", debug=True)
         assert (code, right(tmp_path)) == (0, True), err
         assert "breakpoint 1, hit 1: workgroup (0, 0, 0), wave 1" in out
     assert "decided by" in out

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,22 @@ def virtual() -> VirtualHip:
 
 @pytest.fixture
 def play(virtual: VirtualHip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """A fresh virtual HIP with these settings of AOTFORGE_VIRTUAL."""
+    """A fresh virtual HIP with these settings of AOTFORGE_VIRTUAL, and *_VISIBLE_DEVICES."""
 
     def make(
-        devices: str = "gfx908", *, texts: str = "", of: VirtualHip | None = None, **settings: str
+        devices: str = "gfx908",
+        *,
+        texts: str = "",
+        of: VirtualHip | None = None,
+        visible: Mapping[str, str] | None = None,
+        **settings: str,
     ) -> Hip:
         chosen = {"devices": devices.replace(",", ";"), "log": "off", **settings}
         monkeypatch.setenv("AOTFORGE_VIRTUAL", ",".join(f"{name}={value}" for name, value in chosen.items()))
+        for vendor in ("ROCR", "HIP", "CUDA"):
+            monkeypatch.delenv(f"{vendor}_VISIBLE_DEVICES", raising=False)
+        for name, value in (visible or {}).items():
+            monkeypatch.setenv(f"{name}_VISIBLE_DEVICES", value)
         monkeypatch.setenv("AOTFORGE_ASM", texts)
         monkeypatch.setenv("AOTFORGE_CACHE", str(CACHE))
         return Hip(of or virtual, tmp_path)

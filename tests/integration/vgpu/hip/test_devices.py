@@ -125,6 +125,62 @@ def test_devices_are_named_as_archs_are(play: Play) -> None:
     assert found == [(104, "gfx90a:xnack+"), (7, "gfx1100"), (120, "gfx908:sramecc+:xnack-")]
 
 
+def uuid(number: int) -> str:
+    return f"GPU-76677075{number:08x}"
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ({}, "0123"),
+        ({"HIP": "1"}, "1"),
+        ({"HIP": "3,0,3,1"}, "301"),
+        ({"HIP": "0,9,1"}, "0"),
+        ({"HIP": "0,-1,1"}, "0"),
+        ({"HIP": "-1"}, ""),
+        ({"HIP": "0, 1"}, "0"),
+        ({"HIP": "01"}, ""),
+        ({"HIP": "none"}, ""),
+        ({"HIP": ""}, "0123"),
+        ({"HIP": f"{uuid(2)},0"}, "20"),
+        ({"HIP": f"0,{uuid(4)},1"}, "0"),
+        ({"CUDA": "2,1"}, "21"),
+        ({"CUDA": "2", "HIP": "1"}, "1"),
+        ({"CUDA": "2", "HIP": ""}, "2"),
+        ({"ROCR": "2,1"}, "21"),
+        ({"ROCR": " 1 , 0x3"}, "13"),
+        ({"ROCR": "1,1,2"}, "1"),
+        ({"ROCR": "1,x,2"}, "1"),
+        ({"ROCR": "4"}, ""),
+        ({"ROCR": ""}, ""),
+        ({"ROCR": f"{uuid(3).lower()},0"}, "30"),
+        ({"ROCR": "GPU-7667"}, ""),
+        ({"ROCR": "3,2,1", "HIP": "2,0"}, "13"),
+        ({"ROCR": "3,2", "HIP": "2"}, ""),
+        ({"ROCR": "3,2", "HIP": f"{uuid(2)},{uuid(0)}"}, "2"),
+        ({"ROCR": "3,2", "CUDA": "1"}, "2"),
+    ],
+)
+def test_visible_devices_are_those_of_rocm(play: Play, visible: dict[str, str], expected: str) -> None:
+    hip = play("gfx1036,gfx908,gfx90a,gfx1100", visible=visible)
+    archs = [("gfx1036", "gfx908", "gfx90a", "gfx1100")[int(number)] for number in expected]
+    count = c_int(-1)
+    assert hip.library.hipGetDeviceCount(byref(count)) == (0 if archs else NO_DEVICE)
+    assert count.value == len(archs)
+    for device, (number, arch) in enumerate(zip(expected, archs, strict=True)):
+        assert properties(hip, "hipGetDevicePropertiesR0600", R0600, device)[4].split(":")[0] == arch
+        buffer = ctypes.create_string_buffer(R0600[5])
+        hip.hipGetDevicePropertiesR0600(buffer, device)
+        own = ctypes.create_string_buffer(17)
+        hip.hipDeviceGetUuid(own, device)
+        assert f"GPU-{own.value.decode()}" == uuid(int(number))
+        assert buffer.raw[256:272] == own.value
+        assert attribute(hip, 67, device) == int(number) + 1  # the bus does not change
+        hip.hipSetDevice(device)
+        hip.hipFree(hip.upload(np.zeros(4)))
+    assert hip.library.hipSetDevice(len(archs)) == (INVALID_DEVICE if archs else NO_DEVICE)
+
+
 def test_memory_is_as_large_as_the_products(play: Play) -> None:
     hip = play("gfx1102")
     free, total = c_size_t(), c_size_t()
@@ -147,10 +203,10 @@ def test_every_arch_of_the_manifest_is_a_virtual_device(play: Play) -> None:
     for number, (arch, row) in enumerate(known.items()):
         device = row.device
         assert properties(hip, "hipGetDevicePropertiesR0600", R0600, number) == (
-            device.product, device.memory_gib << 30, row.wavefront, device.compute_units,
+            device.product, device.memory_gib << 30, row.warp_size, device.compute_units,
                 arch + device.features
         )  # fmt: skip
-        assert attribute(hip, 74, number) == row.lds_bytes
+        assert attribute(hip, 74, number) == row.shared_bytes
 
 
 INVALID_DIRECTION, ALREADY_REGISTERED, NOT_REGISTERED = 21, 712, 713

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import subprocess
@@ -14,11 +15,12 @@ import numpy as np
 import pytest
 
 from aotforge.compile.model import KernelImage
-from aotforge.deliver.extract import unpack
 from aotforge.errors import DecodeError
+from aotforge.formats.tar_reader import FolderWriter, read_archive
 from tests.integration.release.real import CACHE
+from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.integration.vgpu.hip.conftest import Play
-from tests.support.virtual_hip import Hip
+from tests.support.virtual_hip import Hip, linked
 from vgpu.emulator.program import Emulator
 from vgpu.hip.blob import program_file
 from vgpu.hip.build_hip import VirtualHip, environment, exports, script
@@ -46,7 +48,8 @@ def test_texts_come_from_archives_and_folders(play: Play, add: KernelImage, tmp_
     name = f"aotriton/share/aotriton/asm/amd-gfx908/{add.digest}.s"
     packed = archive(tmp_path / "asm.tar.gz", {"aotriton/other.s": b"", name: add.asm.encode()})
     assert load(play(texts=str(packed)), add.binary) == 0
-    unpack([packed], tmp_path / "folder")
+    (tmp_path / "folder").mkdir()
+    read_archive(packed, FolderWriter(root=tmp_path / "folder"))
     empty = tmp_path / "empty"
     empty.mkdir()
     assert load(play(texts=f"{empty}:{tmp_path / 'folder'}"), add.binary) == 0
@@ -132,12 +135,36 @@ def test_an_image_for_another_arch(play: Play, add: KernelImage, texts: Path) ->
     assert load(hip, add.binary) == NO_BINARY
 
 
+@pytest.mark.parametrize(
+    ("image", "device", "result"),
+    [
+        ("gfx942", "gfx942:sramecc+:xnack-", 0),
+        ("gfx942:sramecc+:xnack-", "gfx942", 0),
+        ("gfx942:sramecc+:xnack-", "gfx942:sramecc+:xnack+", NO_BINARY),
+        ("gfx942:xnack+", "gfx942:sramecc+:xnack+", 0),
+        ("gfx942:xnack+", "gfx942", NO_BINARY),
+        ("gfx90a:xnack-", "gfx942", NO_BINARY),
+    ],
+)
+def test_features_of_image_and_device_agree(
+    play: Play, tmp_path: Path, image: str, device: str, result: int
+) -> None:
+    arch = image.split(":", maxsplit=1)[0]
+    text = assembly_text("s_nop 0", arch, threads=64).replace(f"--{arch}", f"--{image}")
+    binary = linked(text, arch, tmp_path)
+    (tmp_path / f"{hashlib.sha256(binary).hexdigest()}.s").write_text(text)
+    hip = play(device, texts=str(tmp_path))
+    assert load(hip, binary) == result
+    if result:
+        assert f"the image is for {image}, the device is gfx942:sramecc+:xnack" in hip.report()
+
+
 def test_without_its_python_side(
     play: Play, add: KernelImage, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hip = play(texts=str(texts), prepare="/nothing/here")
     assert load(hip, add.binary) == INIT_FAILED
-    assert "/nothing/here" in hip.report() and "./dev python -m vgpu hip" in hip.report()
+    assert "/nothing/here" in hip.report() and "./dev python -m vgpu env" in hip.report()
     monkeypatch.setenv("AOTFORGE_VIRTUAL", "prepare=/bin/false")
     assert load(hip, add.binary) == INIT_FAILED
     monkeypatch.delenv("AOTFORGE_VIRTUAL")

@@ -6,8 +6,11 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import re
+import signal
 import threading
+import time
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import numpy as np
 import pytest
 
 from aotforge.compile.model import KernelImage
+from tests.integration.vgpu.emulator.handwritten import assembly_text
 from tests.integration.vgpu.emulator.test_hidden_arguments import HIDDEN, hidden_kernel
 from tests.integration.vgpu.emulator.test_host_calls import ASSERTS, prints
 from tests.integration.vgpu.hip.conftest import Play
@@ -116,6 +120,57 @@ def test_streams_events_and_threads(play: Play, add: KernelImage, texts: Path) -
     assert results == [True] * 4
     for default in (None, c_void_p(1), c_void_p(2)):
         assert added(hip, function, 50, default)
+
+
+_SPINS = """
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+s_waitcnt lgkmcnt(0)
+v_mov_b32 v1, 0
+v_mov_b32 v2, 1
+global_store_dword v1, v2, s[6:7]
+again:
+global_load_dword v3, v1, s[4:5] glc
+s_waitcnt vmcnt(0)
+v_readfirstlane_b32 s8, v3
+s_cmp_eq_u32 s8, 0
+s_cbranch_scc1 again
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_child_forked_during_a_launch_launches(play: Play, tmp_path: Path, stream: bool) -> None:
+    """The kernel writes `started` and ends when it reads `go`."""
+    text = assembly_text(_SPINS, "gfx908", threads=64)
+    image = linked(text, "gfx908", tmp_path)
+    (tmp_path / f"{hashlib.sha256(image).hexdigest()}.s").write_text(text)
+    hip = play(texts=str(tmp_path), limit=str(1 << 60))
+    function, queue = hip.function(image, "kernel"), c_void_p()
+    if stream:
+        hip.hipStreamCreate(byref(queue))
+    go, started = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+    for buffer in (go, started):
+        hip.hipHostRegister(buffer.ctypes.data_as(c_void_p), c_size_t(4), 0)
+
+    def launch() -> None:
+        arguments = [c_void_p(go.ctypes.data), c_void_p(started.ctypes.data)]
+        hip.launch(function, (1, 1, 1), 64, arguments, stream=queue)
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    while not started[0]:
+        time.sleep(0.001)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # it ends the child if the stream is busy
+        go[0], started[0] = 1, 0
+        launch()
+        hip.hipStreamSynchronize(queue)
+        os._exit(int(started[0]) + 2)
+    status = os.waitpid(child, 0)[1]
+    go[0] = 1
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 3
+    hip.hipStreamSynchronize(queue)
 
 
 @pytest.mark.parametrize("order", ["eager", "lazy"])

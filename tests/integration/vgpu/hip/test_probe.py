@@ -37,7 +37,7 @@ WORKER = [sys.executable, "-m", "tests.integration.vgpu.hip.probe_worker"]
 ARCHS = tuple(load_architectures(ROOT / "manifests").amd)
 DEFAULT = ("gfx908", "gfx1201")
 """One arch of each width of a wave; the others are among the slow tests, an image each to compile."""
-NOT_SUPPORTED, FILE_NOT_FOUND, NO_ERROR, INVALID_VALUE = 801, 301, 0, 1
+NOT_SUPPORTED, FILE_NOT_FOUND, NO_BINARY, NO_ERROR, INVALID_VALUE = 801, 301, 209, 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,18 @@ def check_partial(probes: Probes) -> None:
         assert found["dropped"] == [0, 0, NO_ERROR, NO_ERROR], arch
 
 
-@pytest.mark.parametrize("check", [check_served, check_missing, check_partial])
+def check_empty(probes: Probes) -> None:
+    """A wheel of a device without the one of its family has no images: PyTorch's gate is closed, and no
+    error is left for the next call."""
+    images = probes.complete.parent / "empty"
+    images.mkdir()
+    for arch, found in probes.run(images).items():
+        assert found["check"] == [NO_BINARY, NO_ERROR], arch
+        assert found["thrown"] == [NO_BINARY, 0, NO_ERROR], arch
+        assert np.isnan(found["out"]).all(), arch
+
+
+@pytest.mark.parametrize("check", [check_served, check_missing, check_partial, check_empty])
 def test_the_probe_of_comfyui_on_virtual_devices(probes: Probes, check: Any) -> None:
     check(probes)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from aotforge.deliver.dropin.apply import drop_in, undo
-from aotforge.deliver.dropin.inputs import UnpackedRelease
+from aotforge.deliver.dropin.inputs import UnpackedRelease, read_torch_lib
 from aotforge.errors import DropInError
 from aotforge.formats.api_level import library_name
+from aotforge.formats.library_alias import library_alias
 from tests.support.torch_lib import make_release, make_torch, tree
 
 LEVELS = {
@@ -35,7 +36,11 @@ def release(folder: Path, level: str) -> UnpackedRelease:
 @pytest.mark.parametrize(("level", "version"), [(level, v) for level, all_ in LEVELS.items() for v in all_])
 def test_every_name_of_the_feature_release_is_served(level: str, version: str, tmp_path: Path) -> None:
     name = f"libaotriton_v2.so.{version}"
-    torch = replace(make_torch(tmp_path), needed=(name,), version="")
+    lib = make_torch(tmp_path).folder
+    (lib / "libtorch_hip.so").write_bytes(library_alias("libtorch_hip.so", name))
+    (lib.parent / "version.py").write_text("__version__ = '2.11.0+rocm7.14.0'\n")  # whatever AMD's fork pins
+    torch = read_torch_lib(lib)
+    assert torch.needed == (name,)
     (torch.folder / name).write_text("library original")
     before = tree(torch.folder)
     drop_in(release(tmp_path, level), torch)

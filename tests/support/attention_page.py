@@ -1,6 +1,6 @@
 """docs/attention.md: the calls of attention that the archs serve, generated from the plan.
 
-`python -m aotforge.devtools.attention_page` writes it again after a change of rules or settings; a test
+`python -m tests.support.attention_page` writes it again after a change of rules or settings; a test
 compares.
 """
 

@@ -1,4 +1,4 @@
-"""The page docs/tasks.md, generated from the tasks: `python -m aotforge.cli.task_page` writes it."""
+"""The page docs/tasks.md, generated from the tasks: `python -m tests.support.task_page` writes it."""
 
 import inspect
 import re
@@ -10,6 +10,7 @@ from typing import get_args
 
 from invoke.parser.argument import Argument
 
+from aotforge.base.html import render
 from aotforge.cli.flags import TASKS, FlagTask
 from aotforge.cli.settings import ROOT, VARIABLES
 from aotforge.pipeline.requests import SETTING, BuildRequest
@@ -18,35 +19,6 @@ _GENERAL = {"json", "quiet", "progress", "cache", "jobs"}
 """Flags that are not listed with each of their many tasks."""
 
 PAGE = ROOT / "docs" / "tasks.md"
-_INTRODUCTION = """\
-# Tasks
-
-`./dev TASK` and `invoke TASK` run a task; `./dev --list` lists them,
-`./dev TASK --help` prints its flags with their defaults.
-This page is generated: `python -m aotforge.cli.task_page` writes it.
-A value is given as `--flag VALUE` or `--flag=VALUE`; of a flag with `*` also without its name.
-`--print-completion-script bash`, `zsh` or `fish` prints a completion script.
-`./dev python ARGUMENTS` runs the environment's Python, which has Triton and numpy.
-Errors have a likely cause and a next step; [errors.md](errors.md) has the exit codes.
-With `--json` a task prints one JSON value on standard output, also for an error.
-"""
-_SETTINGS = """\
-## Settings
-
-A file `aotforge.toml` in the checkout sets defaults of flags, and what has no flag: `cache-limit = 50`.
-A flag comes before a variable, and that before the file. `./dev status --settings` shows all.
-Besides flags:
-"""
-_COMMON = """\
-## Flags of several tasks
-
-`--json`, `--quiet`, `--progress`, `--cache` and `--jobs` are not repeated below.
-"""
-_VARIABLES = """\
-## Environment variables
-
-Besides those of compilers, AWS and pip:
-"""
 
 
 def task_page() -> str:
@@ -56,19 +28,21 @@ def task_page() -> str:
     arguments = {name: task.get_arguments() for name, task in sorted(TASKS.items())}
     texts = Counter((str(one.names[0]), one.help) for listed in arguments.values() for one in listed)
     common = {key for key, count in texts.items() if count > 1}
-    parts = [_INTRODUCTION, *_rows((name, _summary(TASKS[name])) for name in arguments), "", _COMMON]
-    parts += _rows((f"--{name}", _brief(text)) for name, text in sorted(common))
+    sections = []
     for name, listed in arguments.items():
         own = [one for one in listed if (str(one.names[0]), one.help) not in common]
         shared = [one for one in listed if one not in own and one.names[0] not in _GENERAL]
-        parts += ["", f"## `{name}`", "", *_examples(TASKS[name])]
-        parts += _rows(
-            [*((_spelled(one), _brief(one.help)) for one in own), *((_spelled(one), "") for one in shared)]
-        )
-    rows = [(field.name.replace("_", "-"), get_args(field.type)) for field in fields(BuildRequest)]
-    parts += ["", _SETTINGS, *_rows((name, _brief(words[1])) for name, words in rows if SETTING in words[2:])]
-    parts += ["", _VARIABLES, *_rows(VARIABLES.items())]
-    return "\n".join(parts) + "\n"
+        rows = [*((_spelled(one), _brief(one.help)) for one in own), *((_spelled(one), "") for one in shared)]
+        sections.append((name, _examples(TASKS[name]), _rows(rows)))
+    settings = [(field.name.replace("_", "-"), get_args(field.type)) for field in fields(BuildRequest)]
+    return render(
+        "tasks.md.jinja",
+        tasks=_rows((name, _summary(TASKS[name])) for name in arguments),
+        common=_rows((f"--{name}", _brief(text)) for name, text in sorted(common)),
+        sections=sections,
+        settings=_rows((name, _brief(words[1])) for name, words in settings if SETTING in words[2:]),
+        variables=_rows(VARIABLES.items()),
+    )
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> list[str]:
@@ -97,12 +71,8 @@ def _summary(task: FlagTask) -> str:
 
 def _examples(task: FlagTask) -> list[str]:
     """The command lines of a docstring."""
-    lines = [
-        f"    {line.strip()}"
-        for line in (inspect.getdoc(task) or "").splitlines()
-        if line.strip().startswith("./dev")
-    ]
-    return [*lines, ""] if lines else []
+    lines = map(str.strip, (inspect.getdoc(task) or "").splitlines())
+    return [f"    {line}" for line in lines if line.startswith("./dev")]
 
 
 def _brief(text: str | None) -> str:

@@ -1,6 +1,6 @@
-"""Export table of the DLL: each symbol by mingw's and by MSVC's name.
+"""Generator of the DLL's export table: each symbol by mingw's and by MSVC's name.
 
-`python -m aotforge.library.exports` writes the table of every API level again after a change of
+`python -m tests.support.windows_exports` writes the table of every API level again after a change of
 compat/api_levels.yaml; a test does the same and compares. Needs clang.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from aotforge.base.child_processes import run_child, tool_environment
 from aotforge.base.manifest_reader import read_yaml
 from aotforge.errors import ToolchainError
-from aotforge.formats.api_level import feature_level
+from aotforge.library.build_windows import exports_file
 
 _INCLUDES = ("runtime/tests/msvc/include", "runtime/src/standin", "runtime/include")
 _CLANGS = ("clang-19", "clang-22", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "clang")
@@ -27,18 +27,13 @@ _MAKER = re.compile(r"^define [^\n]*@make_(\d+)\(.*?^}", re.MULTILINE | re.DOTAL
 _CALL = re.compile(rf"\bcall [^\n@]*{_SYMBOL}\(")
 _MEMBER = re.compile(r"^define [^\n]*@(_ZNK?8aotriton10TensorView\w+)\(", re.MULTILINE)
 _HEAD = """\
-; Exports of aotriton_v2.dll, written by `python -m aotforge.library.exports` from compat/api_levels.yaml: \
-symbols as mingw mangles
+; Exports of aotriton_v2.dll, written by `python -m tests.support.windows_exports` from \
+compat/api_levels.yaml: symbols as mingw mangles
 ; them, then entry points by the names that MSVC gives them. Members of TensorView have no such: the \
 compilers call those differently.
 LIBRARY aotriton_v2.dll
 EXPORTS
 """
-
-
-def exports_file(level: str) -> Path:
-    """The table of an API level (0.13 or 0.13b), below the checkout."""
-    return Path("runtime", "src", "windows", f"exports-{feature_level(level)}.def")
 
 
 def exports_def(root: Path, level: str) -> str:
