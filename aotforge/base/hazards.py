@@ -16,7 +16,7 @@ HazardName = Literal[
     "dual-issue-parity",
     "dual-issue-after-dpp",
     "store-before-barrier",
-    "lds-store-before-barrier",
+    "shared-store-before-barrier",
     "bf16-dot-truncates",
     "buffer-atomic-dropped",
     "transpose-with-partial-exec",

@@ -166,7 +166,10 @@ def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Res
             if runner.device and results.faults:  # after a fault a device executes nothing more
                 return
     if chosen := _with_specials(reached):
+        # ordinary numbers have to show that an output is not zero everywhere
+        informative = {*results.informative}
         _launch(use, runner, chosen, chosen.name, 0, len(cases), results)
+        results.informative = informative
 
 
 def _with_specials(reached: Sequence[Case]) -> Case | None:

@@ -67,7 +67,7 @@ def _store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line
             yield line
 
 
-def _lds_store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line]:
+def _shared_store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line]:
     def outstanding(line: Line, state: State) -> State:
         if waits.waited(line, target).get(waits.LOCAL, 1) == 0:
             return frozenset()
@@ -95,7 +95,7 @@ def _transposed_with_partial_exec(listing: Listing, _target: EmulatedTarget) -> 
 
 
 def _narrowed(line: Line, state: State) -> State:
-    """SGPRs that hold an EXEC with more lanes than the one that is set; -1 for one that no SGPR holds."""
+    """Registers that hold an EXEC with more lanes than the one that is set; -1 for one that none holds."""
     if "saveexec" in line.name:
         return state | {line.operands[0].index}
     if line.name.startswith("v_cmpx"):
@@ -113,7 +113,7 @@ _FINDERS: Mapping[HazardName, Finder] = {
     "dual-issue-parity": _same_parity,
     "dual-issue-after-dpp": _after_dpp,
     "store-before-barrier": _store_at_barrier,
-    "lds-store-before-barrier": _lds_store_at_barrier,
+    "shared-store-before-barrier": _shared_store_at_barrier,
     "bf16-dot-truncates": _truncating_dot,
     "buffer-atomic-dropped": _buffer_atomic,
     "transpose-with-partial-exec": _transposed_with_partial_exec,

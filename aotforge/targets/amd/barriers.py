@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection
 
-LDS = "lds-store-before-barrier"
+LDS = "shared-store-before-barrier"
 _WAITS = re.compile(r"s_waitcnt\s.*\blgkmcnt\(0\)")
 _WAIT = "\ts_waitcnt lgkmcnt(0)"
 

@@ -16,10 +16,10 @@ from aotforge.compile.triton_compiler import lower
 from aotforge.verify.interpreter.number_formats import DTYPES, STORAGE, Array, DType, decode, encode, is_exact
 from aotforge.verify.specials import special_numbers
 from tests.integration.ttcpu.features import loaded
+from tests.support.cpu_launch import run
 from tests.support.families import hazards
 from tests.support.modules import load_module
 from tests.support.triton_kernels import compile_text, launch
-from ttcpu.launch import run
 
 pytestmark = pytest.mark.compiler
 FP8: tuple[DType, ...] = ("fp8e5", "fp8e4nv", "fp8e4b8", "fp8e5b16")

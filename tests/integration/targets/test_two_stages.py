@@ -42,9 +42,9 @@ def test_the_wait_is_put_back(tmp_path: Path, arch: str, dtype: DType) -> None:
     expected = a @ b + d @ e
     types = {**dict.fromkeys("abde", f"*{dtype}"), "c": "*fp32", "inner": "i32"}
     cures = hazards().cures(arch, 2, {dtype})
-    assert "lds-store-before-barrier" in cures
+    assert "shared-store-before-barrier" in cures
     listed, raced = {}, {}
-    for name, applied in {"raw": tuple(one for one in cures if "lds" not in one), "cured": cures}.items():
+    for name, applied in {"raw": tuple(one for one in cures if "shared" not in one), "cured": cures}.items():
         (tmp_path / name).mkdir()
         compiled = compile_text(
             tmp_path / name, _KERNEL, types, constants={"S": SIZE}, arch=arch, cures=applied, num_stages=2
@@ -57,6 +57,6 @@ def test_the_wait_is_put_back(tmp_path: Path, arch: str, dtype: DType) -> None:
         except ExecutionError as error:
             raced[name] = str(error)
         assert np.abs(out - expected).max() < 1e-3 or raced[name]
-    assert [text.partition(": ")[0] for text in listed["raw"]] == ["hazard lds-store-before-barrier"]
+    assert [text.partition(": ")[0] for text in listed["raw"]] == ["hazard shared-store-before-barrier"]
     assert "data race in LDS" in raced["raw"] and "num_stages=1" in raced["raw"]
     assert listed["cured"] == [] and raced["cured"] == ""

@@ -117,7 +117,7 @@ LDS_STORE = "ds_store_b128 v1, v[2:5]"
     ],
 )
 def test_stores_to_lds_before_barriers(lines: tuple[str, ...], *, expected: bool) -> None:
-    assert names(*lines, arch="gfx1100") == ["lds-store-before-barrier"] * expected
+    assert names(*lines, arch="gfx1100") == ["shared-store-before-barrier"] * expected
     if expected:
         assert "num_stages=1" in found(*lines, arch="gfx1100")[0]
 
@@ -163,9 +163,9 @@ def test_transposes_with_lanes_off(lines: tuple[str, ...], *, expected: bool) ->
 def test_cures_of_a_job() -> None:
     every = hazards()
     assert every.cures("gfx1100") == ("dual-issue-parity",)
-    assert every.cures("gfx1100", 2) == ("dual-issue-parity", "lds-store-before-barrier")
+    assert every.cures("gfx1100", 2) == ("dual-issue-parity", "shared-store-before-barrier")
     assert every.cures("gfx908", 2) == ()
-    assert every.cures("gfx1030", 2, {"fp16"}) == ("lds-store-before-barrier",)
+    assert every.cures("gfx1030", 2, {"fp16"}) == ("shared-store-before-barrier",)
     assert every.cures("gfx908", 1, {"fp8e5", "bf16"}) == ("fp8-to-bf16",)
     assert every.cures("gfx908", 1, {"float8e4nv"}) == ("fp8-to-bf16", "fp16-to-fp8e4nv")
     assert every.cures("gfx950", 1, {"float8e4nv"}) == ()
