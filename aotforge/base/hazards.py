@@ -42,7 +42,9 @@ def load_hazards(folder: Path) -> Hazards:
     table, known = load(folder / "hazards.yaml", Hazards), load_architectures(folder)
     lineages = {arch: set(known.lineage(arch)) for arch in known.architectures}
     every = {
-        name: one.model_copy(update={"archs": tuple(a for a in lineages if lineages[a] & set(one.archs))})
-        for name, one in table.hazards.items()
+        name: hazard.model_copy(
+            update={"archs": tuple(a for a in lineages if lineages[a] & set(hazard.archs))}
+        )
+        for name, hazard in table.hazards.items()
     }
     return table.model_copy(update={"hazards": every})
