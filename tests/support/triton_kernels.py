@@ -127,8 +127,14 @@ def launch(
     **options: Any,
 ) -> LaunchReport:
     """Execute a kernel on arrays, which may be written, and numbers. Raises ExecutionError."""
-    arrays = {f"argument {i}": one for i, one in enumerate(arguments) if not isinstance(one, int | float)}
-    values = [one if isinstance(one, int | float) else int(one.ctypes.data) for one in arguments]
+    arrays = {
+        f"argument {i}": argument
+        for i, argument in enumerate(arguments)
+        if not isinstance(argument, int | float)
+    }
+    values = [
+        argument if isinstance(argument, int | float) else int(argument.ctypes.data) for argument in arguments
+    ]
     return program.launch(
         LaunchRequest(
             grid=grid, arguments=values, memory=Memory(arrays), lds_bytes=lds, checks=checks, **options
