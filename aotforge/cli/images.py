@@ -159,11 +159,7 @@ def status(
         from aotforge.devtools.build_report import build_trace
 
         by_name = {listed.name: listed for listed in records}
-        record = (
-            by_name.get(name)
-            if name
-            else next((listed for listed in records if listed.state != "running"), None)
-        )
+        record = by_name.get(name) if name else next((r for r in records if r.state != "running"), None)
         if record is None:
             raise UnknownNameError(
                 f"unknown build {name}" if name else "no build has ended here",

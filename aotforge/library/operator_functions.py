@@ -38,11 +38,7 @@ EXPORTS = "exports.map"
 def function_sources(kernels: Path) -> dict[str, str]:
     """Generated files by name; none where no family declares a function. Raises RulesError."""
     declared = [
-        (
-            function,
-            {operator.name: operator for operator in loaded.family.operators},
-            kernels / loaded.folder / "rules.py",
-        )
+        (function, {o.name: o for o in loaded.family.operators}, kernels / loaded.folder / "rules.py")
         for loaded in load_families(kernels)
         for function in loaded.family.functions
     ]
@@ -53,11 +49,7 @@ def function_sources(kernels: Path) -> dict[str, str]:
     for function, operators, file in declared:
         _check_function(function, operators, file)
     functions = [function for function, _, _ in declared]
-    lines = [
-        line
-        for function, operators, _ in declared
-        for line in (*_data(function, operators), *_entry_points(function))
-    ]
+    lines = [line for f, operators, _ in declared for line in (*_data(f, operators), *_entry_points(f))]
     header, tables = (Path(__file__).with_name(name).read_text() for name in ("ops.h.in", "functions.cpp.in"))
     return {
         HEADER: header.format(declarations="\n".join(map(_documented, functions))),

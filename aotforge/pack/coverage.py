@@ -106,12 +106,8 @@ def _kernels(pack: OpenPack) -> Iterator[KernelCoverage]:
         for arch in pack.dispatch.archs:
             functionals = [functional for functional in kernel.functionals if functional.arch == arch]
             if functionals:
-                special = [
-                    functional for functional in functionals if not all(map(is_general, functional.choices))
-                ]
-                general = [
-                    functional for functional in functionals if any(map(is_general, functional.choices))
-                ]
+                special = [f for f in functionals if not all(map(is_general, f.choices))]
+                general = [f for f in functionals if any(map(is_general, f.choices))]
                 yield KernelCoverage(
                     kernel=kernel.name,
                     arch=arch,

@@ -63,10 +63,7 @@ def _facts(
         call = f"{name} for {', '.join((functional.arch, *values))}"
         facts[call] = [(choice.predicates, (*choice.grid, (), (), ())[:3]) for choice in functional.choices]
         if images is not None:
-            chosen = (
-                choice.image if isinstance(choice, DispatchChoice) else choice.job
-                for choice in functional.choices
-            )
+            chosen = (c.image if isinstance(c, DispatchChoice) else c.job for c in functional.choices)
             facts[f"images of {call}"] = list(map(images.get, chosen))
     return facts
 

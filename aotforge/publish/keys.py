@@ -161,9 +161,7 @@ def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
             root.revoke_key(keyid, role)
         signer = CryptoSigner.generate_ed25519()
         root.add_key(signer.public_key, role)
-        number = (
-            max((number for key_role, number, _ in _key_files(folder) if key_role == role), default=0) + 1
-        )
+        number = max((number for of, number, _ in _key_files(folder) if of == role), default=0) + 1
         _write_key(folder / f"{role}-{number}.pem", signer)
         return _write_root(folder, root, [*keys.signers["root"], *([signer] if role == "root" else [])])
 

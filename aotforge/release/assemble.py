@@ -64,13 +64,10 @@ def assemble_release(
             check_not_verified(manifest, output)
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
         signatures = [open_files(packed.pack).signature for packed in packs]
-        partial = [signature for signature in signatures if not signature.complete]
+        partial = [s for s in signatures if not s.complete]
         development = (
             *(() if platform.reaches else (platform_reason(platform),)),
-            *(
-                f"{signature.pack} holds profile {signature.profile}, which is not complete"
-                for signature in partial
-            ),
+            *(f"{s.pack} holds profile {s.profile}, which is not complete" for s in partial),
             *lacking,
         )
         with staged_folder(folder) as staged:

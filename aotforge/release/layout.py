@@ -63,8 +63,6 @@ def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
     """
     rows = [
         {"labels": labels, "jobs": jobs, "digest": digest, **asdict(measured)}
-        for labels, jobs, (digest, measured) in image_rows(
-            records, lambda record: (record.digest, record.resources)
-        )
+        for labels, jobs, (digest, measured) in image_rows(records, lambda r: (r.digest, r.resources))
     ]
     return json_document({"format": FORMAT, "pack": pack, "images": rows})

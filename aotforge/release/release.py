@@ -120,12 +120,8 @@ class Release:
 
     def of(self, kind: Kind) -> tuple[ArtifactName, ...]:
         """Archives of one kind; runtimes by ROCm version."""
-        return tuple(
-            sorted(
-                (artifact for artifact in self.archives if artifact.kind == kind),
-                key=lambda artifact: artifact.rocm_version,
-            )
-        )
+        archives = (archive for archive in self.archives if archive.kind == kind)
+        return tuple(sorted(archives, key=lambda archive: archive.rocm_version))
 
     @property
     def runtime(self) -> ArtifactName:
