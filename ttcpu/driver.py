@@ -7,13 +7,12 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from .errors import UnsupportedError
-from .faults import FaultReports
 from .launch import (
     REQUEST,
     SCALARS,
@@ -26,6 +25,9 @@ from .launch import (
     thread_count,
 )
 from .levels import host_level
+
+if TYPE_CHECKING:
+    from .faults import FaultReports
 
 ENABLE = "TRITON_CPU_BACKEND"
 """The environment variable that makes this the active driver."""
