@@ -100,12 +100,16 @@ def compile_text(
     *,
     constants: Mapping[str, int],
     arch: str = "gfx908",
+    cures: tuple[str, ...] = (),
+    **options: Any,
 ) -> CompiledKernel:
     """`text` has one function `kernel`; it becomes `folder`/source.py, its first line being line 5 of that
-    file."""
+    file. `cures`: as a job has them."""
     from triton.backends.compiler import GPUTarget
 
+    from aotforge.base.architectures import load_architectures
     from aotforge.compile.triton_compiler import lower
+    from aotforge.targets.amd.backend import AMD
 
     module = load_module(folder / "source.py", _LINES + text.lstrip("\n"))
     types = {**signature, **dict.fromkeys(constants, "constexpr")}
@@ -113,7 +117,9 @@ def compile_text(
         (i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind.startswith("*")
     }
     target = GPUTarget("hip", arch, emulated_target(arch).lanes)
-    hsaco, asm, metadata = lower(module.kernel, target, types, dict(constants), hints, {"num_warps": 4})
+    given = {"num_warps": 4, **options}
+    with AMD.aliased(load_architectures().aliases(arch)):
+        hsaco, asm, metadata = lower(module.kernel, target, types, dict(constants), hints, given, cures)
     return CompiledKernel(binary=hsaco, asm=asm, lds=int(metadata["shared"]))
 
 

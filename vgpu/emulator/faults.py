@@ -52,7 +52,8 @@ _HINTS = {
     TRANSPOSED: "EXEC has to be all ones there (gfx950: ds_read_*_tr_*): move the load out of the branch",
     DESCRIPTOR: "its bits 12 to 31 differ between generations: see docs/virtual-gpu.md, buffer resources",
     PENDING: "a wait before this instruction is missing, or allows too many operations to be outstanding",
-    RACE: "a barrier is missing between the two, or a wait before it",
+    RACE: "a barrier is missing between the two, or a wait before it: LLVM drops waits of loops that are "
+    "pipelined, which num_stages=1 avoids",
     BARRIER: "every wave of a workgroup has to reach the same barriers: look for one under a condition that "
     "differs between waves",
 }
