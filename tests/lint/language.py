@@ -120,14 +120,8 @@ def violations(path: Path) -> Iterator[str]:
 def vague_variables(source: str) -> Iterator[tuple[int, str]]:
     """Line and name of every variable, parameter and function with a vague name; not of attributes."""
     tree = ast.parse(source)
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    fields = {
-        name
-        for node in classes
-        for statement in node.body
-        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
-        for name in ast.walk(statement)
-    }
+    statements = [s for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for s in node.body]
+    fields = {node for s in statements if not isinstance(s, ast.FunctionDef) for node in ast.walk(s)}
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name):

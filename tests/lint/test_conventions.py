@@ -61,33 +61,23 @@ def test_a_banned_word_is_found(line: str, tmp_path: Path, monkeypatch: pytest.M
 
 def test_no_vague_variable() -> None:
     assert len(NAMED) > 200
-    vague = [
-        f"{path.relative_to(ROOT)}:{number}: {name}"
-        for path in NAMED
-        for number, name in vague_variables(path.read_text(encoding="utf-8"))
-    ]
-    assert not vague, "\n".join(vague)
+    assert not {path: vague for path in NAMED if (vague := list(vague_variables(path.read_text())))}
 
 
 @pytest.mark.parametrize(
-    ("source", "name"),
+    "source",
     [
-        ("found = 1", "found"),
-        ("def f():\n    found: int = 1", "found"),
-        ("a, found = b", "found"),
-        ("if found := f():\n    pass", "found"),
-        ("for one in many:\n    pass", "one"),
-        ("a = [one for one in many]", "one"),
-        ("a = f(lambda one: one)", "one"),
-        ("def f(*, found): ...", "found"),
-        ("def f():\n    def one(): ...", "one"),
-        ("class A:\n    def f(self):\n        one = 1", "one"),
-        ("class A:\n    found: int = 0", None),
-        ("a.found = f(one=found)", None),
+        "found = 1", "a, found = b", "if found := f():\n    pass", "for one in many:\n    pass",
+        "a = [one for one in many]", "a = f(lambda one: one)", "def f(*, found): ...",
+        "def f():\n    def one(): ...", "class A:\n    def f(self):\n        one: int = 1",
     ],
-)
-def test_a_vague_variable_is_found(source: str, name: str | None) -> None:
-    assert [vague for _, vague in vague_variables(source)] == ([name] if name else [])
+)  # fmt: skip
+def test_a_vague_variable_is_found(source: str) -> None:
+    assert len(list(vague_variables(source))) == 1
+
+
+def test_attributes_may_have_the_name() -> None:
+    assert not list(vague_variables("class A:\n    found: int = 0\na.found = f(one=found)"))
 
 
 def test_every_pattern_is_valid_alone() -> None:

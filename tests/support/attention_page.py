@@ -39,10 +39,7 @@ def attention_page(root: Path) -> str:
     full = {arch: plan_project(Checkout(root), archs=[arch], profile="full") for arch in page_archs()}
     default = {arch: plan_project(Checkout(root), archs=[arch]) for arch in page_archs()}
     kernels, served = (
-        {
-            arch: [kernel for kernel in plan.kernels if kernel.family == "flash"]
-            for arch, plan in plans.items()
-        }
+        {arch: [k for k in plan.kernels if k.family == "flash"] for arch, plan in plans.items()}
         for plans in (full, default)
     )
     text = render(

@@ -68,10 +68,8 @@ def disassemble(hsaco: bytes, kernel: str, arch: str, functions: Iterable[str] =
 def _moved(line: Line, distance: int) -> Line:
     """The line of a function, with addresses from the kernel's first byte."""
     operands = tuple(
-        replace(operand, text=f"@{int(operand.text[1:], 0) + distance:#x}")
-        if operand.space == "label"
-        else operand
-        for operand in line.operands
+        replace(o, text=f"@{int(o.text[1:], 0) + distance:#x}") if o.space == "label" else o
+        for o in line.operands
     )
     return replace(
         line, address=line.address + distance, next_address=line.next_address + distance, operands=operands

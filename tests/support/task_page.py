@@ -26,19 +26,15 @@ def task_page() -> str:
     import tasks  # noqa: F401 - registers every task
 
     arguments = {name: task.get_arguments() for name, task in sorted(TASKS.items())}
-    texts = Counter(
-        (str(argument.names[0]), argument.help) for listed in arguments.values() for argument in listed
-    )
+    texts = Counter((str(flag.names[0]), flag.help) for listed in arguments.values() for flag in listed)
     common = {key for key, count in texts.items() if count > 1}
     sections = []
     for name, listed in arguments.items():
-        own = [argument for argument in listed if (str(argument.names[0]), argument.help) not in common]
-        shared = [
-            argument for argument in listed if argument not in own and argument.names[0] not in _GENERAL
-        ]
+        own = [flag for flag in listed if (str(flag.names[0]), flag.help) not in common]
+        shared = [flag for flag in listed if flag not in own and flag.names[0] not in _GENERAL]
         rows = [
-            *((_spelled(argument), _brief(argument.help)) for argument in own),
-            *((_spelled(argument), "") for argument in shared),
+            *((_spelled(flag), _brief(flag.help)) for flag in own),
+            *((_spelled(flag), "") for flag in shared),
         ]
         sections.append((name, _examples(TASKS[name]), _rows(rows)))
     settings = [(field.name.replace("_", "-"), get_args(field.type)) for field in fields(BuildRequest)]

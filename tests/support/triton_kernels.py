@@ -133,14 +133,8 @@ def launch(
     **options: Any,
 ) -> LaunchReport:
     """Execute a kernel on arrays, which may be written, and numbers. Raises ExecutionError."""
-    arrays = {
-        f"argument {i}": argument
-        for i, argument in enumerate(arguments)
-        if not isinstance(argument, int | float)
-    }
-    values = [
-        argument if isinstance(argument, int | float) else int(argument.ctypes.data) for argument in arguments
-    ]
+    arrays = {f"argument {i}": a for i, a in enumerate(arguments) if not isinstance(a, int | float)}
+    values = [a if isinstance(a, int | float) else int(a.ctypes.data) for a in arguments]
     return program.launch(
         LaunchRequest(
             grid=grid, arguments=values, memory=Memory(arrays), lds_bytes=lds, checks=checks, **options
