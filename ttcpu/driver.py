@@ -122,10 +122,10 @@ class _Launcher:
 
     def address(self, value: Any, number: int) -> int:
         """Of a pointer argument; null ones are noted."""
-        found = _address(value)
-        if not found:
+        pointer = _address(value)
+        if not pointer:
             self.nulls.append(number)
-        return found
+        return pointer
 
     def check_nulls(self, request: bytes) -> None:
         """Null is fine where masks keep every program away from it. Raises ValueError where they do not."""

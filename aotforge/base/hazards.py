@@ -50,7 +50,7 @@ class Hazard(Manifest):
 
     def concerns(self, stages: int, names: Collection[str]) -> bool:
         """Whether a job is cured that has a number of stages and these types, or names of the language."""
-        given = all(any({kind, _in_language(kind)} & {*names} for kind in one) for one in self.types)
+        given = all(any({kind, _in_language(kind)} & {*names} for kind in group) for group in self.types)
         return self.cure != "none" and stages >= self.stages and given
 
 
@@ -84,8 +84,10 @@ def load_hazards(folder: Path) -> Hazards:
         )
 
     every = {
-        name: one.model_copy(update={"archs": extended(one, one.archs), "cured": extended(one, one.cured)})
-        for name, one in table.hazards.items()
+        name: hazard.model_copy(
+            update={"archs": extended(hazard, hazard.archs), "cured": extended(hazard, hazard.cured)}
+        )
+        for name, hazard in table.hazards.items()
     }
     return table.model_copy(update={"hazards": every})
 

@@ -33,8 +33,8 @@ BARE = fixed_environment({"PATH": os.defpath})
 
 def find_program(package: str, program: str) -> str:
     """Path of a runner's program. Raises ExecutorError."""
-    if found := shutil.which(program):
-        return found
+    if path := shutil.which(program):
+        return path
     raise ExecutorError(
         f"{package} is not installed",
         cause=f"there is no {program} on PATH",

@@ -133,8 +133,8 @@ def launch(
     **options: Any,
 ) -> LaunchReport:
     """Execute a kernel on arrays, which may be written, and numbers. Raises ExecutionError."""
-    arrays = {f"argument {i}": one for i, one in enumerate(arguments) if not isinstance(one, int | float)}
-    values = [one if isinstance(one, int | float) else int(one.ctypes.data) for one in arguments]
+    arrays = {f"argument {i}": a for i, a in enumerate(arguments) if not isinstance(a, int | float)}
+    values = [a if isinstance(a, int | float) else int(a.ctypes.data) for a in arguments]
     return program.launch(
         LaunchRequest(
             grid=grid, arguments=values, memory=Memory(arrays), lds_bytes=lds, checks=checks, **options
