@@ -1,4 +1,4 @@
-"""Conversions of element types that Triton lowers wrongly, as two that it lowers rightly, in its GPU IR."""
+"""Conversions that Triton lowers wrongly, rewritten in its GPU IR as two that it lowers rightly."""
 
 import re
 from collections.abc import Collection

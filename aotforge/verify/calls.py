@@ -52,7 +52,7 @@ class Tensor:
 
     `dtype` may name a key of the functional in braces, as in "{dtype}". `strides` are operator values by
     axis; a tensor with the stride of its rows is also tried with rows that do not follow each other. `draw`
-    makes an input's numbers, `specials` says which special numbers may be among them in one more call.
+    makes an input's numbers, `specials` states which special numbers may be among them in one more call.
     """
 
     shape: tuple[str | int, ...]

@@ -173,7 +173,7 @@ def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Res
 
 
 def _with_specials(reached: Sequence[Case]) -> Case | None:
-    """The smallest case that has room for all special numbers, or else the largest one, with them."""
+    """The smallest case that can hold all special numbers, or else the largest one, with them."""
     found = sorted((one for one in reached if one.special), key=lambda one: one.elements)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Special numbers among the drawn ones: infinities, NaN, zeros, subnormal, largest, all codes of 8 bits.
+"""Special numbers of a type: infinities, NaN, zeros, subnormal, largest, all codes of 8 bits.
 
 An image is executed once on a call with them. Its reference decides what is right: NaN where float64 has NaN,
 infinities exactly. Elements that the same computation in the same precision does not agree on are left out.

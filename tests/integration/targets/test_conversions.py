@@ -113,9 +113,9 @@ def wrong(stored: Array, source: DType, result: Array, target: DType) -> npt.NDA
     with np.errstate(all="ignore"):
         if is_exact(target) and not is_exact(source):
             limits = np.iinfo(STORAGE[target])
-            whole = np.trunc(numbers)
-            known = (whole >= limits.min) & (whole < 2.0 ** (limits.bits - (limits.min < 0)))
-            return np.asarray(known & (found != np.where(known, whole, 0).astype(STORAGE[target])))
+            truncated = np.trunc(numbers)
+            known = (truncated >= limits.min) & (truncated < 2.0 ** (limits.bits - (limits.min < 0)))
+            return np.asarray(known & (found != np.where(known, truncated, 0).astype(STORAGE[target])))
         if is_exact(target):
             return np.asarray(found != numbers.astype(STORAGE[target]))
         precise = numbers.astype(np.longdouble) if is_exact(source) and target == "fp64" else numbers
