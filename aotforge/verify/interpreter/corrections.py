@@ -31,9 +31,13 @@ _ARITHMETIC = ("binary_op", "unary_op", "ternary_op", "create_fma", "create_clam
 _TO_ZERO = interpreter._ir.ROUNDING_MODE.RTZ
 
 
+def _is_pattern(type_: Opaque) -> bool:
+    return not type_.is_ptr() and type_ in _PATTERNS  # a pointer's type has no hash
+
+
 def numbers(data: Array, type_: Opaque) -> Array:
     """The numbers of a tensor of this type, exact."""
-    if type_ not in _PATTERNS or data.dtype == np.bool_:
+    if not _is_pattern(type_) or data.dtype == np.bool_:
         return data
     return bf16_values(data) if type_ == tl.bfloat16 else decode(data, _PATTERNS[type_])
 
@@ -69,7 +73,7 @@ def reduced_in_float32(reduce: Callable[..., Opaque]) -> Callable[..., Opaque]:
         tensors = input if isinstance(input, tuple) else (input,)
         results = reduce(tuple(map(_wide, tensors)), *rest, **keywords)
         narrow = tuple(
-            result.to(tensor.dtype) if tensor.dtype in _PATTERNS else result
+            result.to(tensor.dtype) if _is_pattern(tensor.dtype) else result
             for result, tensor in zip(results, tensors, strict=True)
         )
         return narrow if isinstance(input, tuple) else narrow[0]
@@ -78,16 +82,16 @@ def reduced_in_float32(reduce: Callable[..., Opaque]) -> Callable[..., Opaque]:
 
 
 def _wide(tensor: Opaque) -> Opaque:
-    return tensor.to(tl.float32) if tensor.dtype in _PATTERNS else tensor
+    return tensor.to(tl.float32) if _is_pattern(tensor.dtype) else tensor
 
 
 def _converted(src: Opaque, dst_type: Opaque) -> Opaque | None:
     """The handle in another type, rounded once; None when neither type is a bit pattern."""
     source, target = src.dtype.scalar, dst_type.scalar
-    if source == target or not {source, target} & _PATTERNS.keys():
+    if source == target or not (_is_pattern(source) or _is_pattern(target)):
         return None
     values = numbers(src.data, source)
-    data = encode(values, _PATTERNS[target]) if target in _PATTERNS else _cast(values, target)
+    data = encode(values, _PATTERNS[target]) if _is_pattern(target) else _cast(values, target)
     return interpreter.TensorHandle(data, target)
 
 
@@ -100,7 +104,7 @@ def _in_float32(operation: Callable[..., Opaque]) -> Callable[..., Opaque]:
 
     def corrected(*operands: Opaque) -> Opaque:
         handles = [x for x in operands if isinstance(x, interpreter.TensorHandle)]
-        narrow = next((x.dtype.scalar for x in reversed(handles) if x.dtype.scalar in _PATTERNS), None)
+        narrow = next((x.dtype.scalar for x in reversed(handles) if _is_pattern(x.dtype.scalar)), None)
         if narrow is None:
             return operation(*operands)
         result = operation(*map(_as_float32, operands))
@@ -112,7 +116,7 @@ def _in_float32(operation: Callable[..., Opaque]) -> Callable[..., Opaque]:
 
 
 def _as_float32(operand: Opaque) -> Opaque:
-    if not isinstance(operand, interpreter.TensorHandle) or operand.dtype.scalar not in _PATTERNS:
+    if not isinstance(operand, interpreter.TensorHandle) or not _is_pattern(operand.dtype.scalar):
         return operand
     values = numbers(operand.data, operand.dtype.scalar).astype(np.float32)
     return interpreter.TensorHandle(values, tl.float32)
@@ -164,7 +168,7 @@ def _checked_accesses(builder: Opaque, check: AccessCheck) -> Iterator[tuple[str
         return store(ptrs, value, mask, cache_policy)
 
     def create_atomic_rmw(op: Opaque, ptr: Opaque, value: Opaque, mask: Opaque, *rest: Opaque) -> Opaque:
-        if value.dtype.scalar in _PATTERNS:
+        if _is_pattern(value.dtype.scalar):
             raise UnsupportedError(
                 f"the interpreter has no atomics of {value.dtype.scalar}",
                 cause="it would calculate on bit patterns",
