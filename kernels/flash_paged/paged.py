@@ -20,7 +20,12 @@ def _tile(base, offsets, dtype: tl.constexpr, WIDTH: tl.constexpr):
     """Rows of WIDTH elements that begin at `offsets`; 8 bits become the dtype by way of float32, exactly."""
     tile = tl.load(base + (offsets[:, None] + tl.arange(0, WIDTH)[None, :]))
     if base.dtype.element_ty != dtype:
-        tile = tile.to(tl.float32).to(dtype)
+        tile = tile.to(tl.float32)
+        if dtype == tl.bfloat16:
+            # of so few digits the high half is the whole number: chips without an instruction need not round
+            tile = (tile.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(dtype, bitcast=True)
+        else:
+            tile = tile.to(dtype)
     return tile
 
 

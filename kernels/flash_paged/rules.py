@@ -9,7 +9,7 @@ there are no images for others, and the library refuses such calls.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from aotforge.base.tuning import tuning
@@ -41,7 +41,8 @@ _WIDTH = Choice(name="width", key="head_dim", options={64: 64, 128: 128, 256: 25
 class Tuned:
     """A configuration for head_dim up to `max_width`, matrix units (all when empty) and archs (all when empty).
 
-    `few`: for calls of at most 16 rows. `step`: columns of a product at a time, 0 for all.
+    `few`: for calls of at most 16 rows. `same`: for caches of the queries' type alone, whose elements need no
+    registers for their conversion.
     """
 
     max_width: int
@@ -52,14 +53,17 @@ class Tuned:
     waves_per_eu: int = 0
     mfma: int = 0
     few: bool = False
+    same: bool = False
     matrix: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
 
-    def fits(self, target: Target, width: int) -> bool:
-        """Whether the row is for the target, and its tiles of K and V are within shared memory."""
+    def fits(self, target: Target, functional: Functional) -> bool:
+        """Whether the row is for the target, and its tiles of Q, K and V are within shared memory."""
+        width = int(functional["width"])
         held = 2 * 2 * self.block_n * width * max(self.num_stages, 1) + 2 * self.block_m * width
         return (
             width <= self.max_width
+            and not (self.same and _is_scaled(functional))
             and (not self.matrix or target.matrix in self.matrix)
             and (not self.archs or target.arch in self.archs)
             and held <= target.shared_bytes
@@ -85,12 +89,17 @@ def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
 
 
 def attention_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    """The first row for few rows and the first one for any number; none where none fits."""
-    width = int(functional["width"])
-    fitting = [row for row in _table(target.arch, target.warp_size) if row.fits(target, width)]
-    few = [row for row in fitting if row.few][:1]
-    many = [row for row in fitting if not row.few][:1]
-    return tuple(row.setting() for row in (*few, *many)) if many else ()
+    """The first row for few rows, unless it is no other than the first one for any number; none where none
+    fits.
+    """
+    fitting = [row for row in _table(target.arch, target.warp_size) if row.fits(target, functional)]
+    many = next((row for row in fitting if not row.few), None)
+    if many is None:
+        return ()
+    few = next((row for row in fitting if row.few), None)
+    if few is None or replace(few, few=False, same=many.same) == many:
+        return (many.setting(),)
+    return (few.setting(), many.setting())
 
 
 def _combine_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:

@@ -46,7 +46,9 @@ def write_cases(keys: Mapping[str, int]) -> list[Case]:
 def _invocation(keys: Mapping[str, int], tokens: int, heads: int, page_size: int, padding: int) -> Invocation:
     rng = np.random.default_rng(tokens)
     width, dtype, kind = keys["head_dim"], dtype_of(keys["dtype"]), dtype_of(keys["cache"])
-    slots = rng.permutation(_PAGES * page_size)[:tokens].astype(np.int64)
+    order = rng.permutation(_PAGES * page_size)
+    last = order == page_size - 1  # of the first page: the first token has it
+    slots = np.concatenate([order[last], order[~last]])[:tokens].astype(np.int64)
     slots[1::4] = -1
     written = slots[slots >= 0]
     within = np.zeros((_PAGES, page_size, 1, 1), dtype=np.bool_)
