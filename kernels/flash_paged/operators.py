@@ -19,7 +19,8 @@ split has no key that the query sees are not written. L, log-sum-exp, may be 0: 
 without keys have Out 0 and L +inf, with sinks L is the sink.
 
 reshape_and_cache writes K_new and V_new (tokens, num_head_k, head_dim) divided by their scales to the rows
-slots[token] = page * page_size + row of K and V; tokens with a negative slot are left out.
+slots[token] = page * page_size + row of K and V; tokens with a negative slot are left out, and
+slots are below 2^31.
 """
 
 from aotforge.rules import Operator, Value, ValueType

@@ -17,7 +17,7 @@ def _tanh(x):
 
 @triton.jit
 def _tile(base, offsets, dtype: tl.constexpr, WIDTH: tl.constexpr):
-    """Rows of WIDTH elements that begin at `offsets`; 8 bits become the dtype by way of float32, exactly."""
+    """WIDTH elements from each of `offsets` on; 8 bits become the dtype by way of float32, exactly."""
     tile = tl.load(base + (offsets[:, None] + tl.arange(0, WIDTH)[None, :]))
     if base.dtype.element_ty != dtype:
         tile = tile.to(tl.float32)
@@ -27,6 +27,22 @@ def _tile(base, offsets, dtype: tl.constexpr, WIDTH: tl.constexpr):
         else:
             tile = tile.to(dtype)
     return tile
+
+
+@triton.jit
+def _products(
+    Q, K, rows, inside, keys, head_dim, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STEP: tl.constexpr
+):
+    """Q K^T, STEP columns at a time; the length of the loop is not a constant, else the compiler unrolls it and
+    loads all columns before the first product.
+    """
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for at in tl.range(0, head_dim, STEP, num_stages=1):
+        columns = at + tl.arange(0, STEP)
+        q = tl.load(Q + (rows[:, None] + columns[None, :]), mask=inside[:, None], other=0.0)
+        k = _tile(K + at, keys, Q.dtype.element_ty, STEP)
+        total = tl.dot(q, tl.trans(k), total, input_precision="ieee")
+    return total
 
 
 @triton.jit
@@ -43,11 +59,13 @@ def paged_attn(
     Q, K, V, Out, L, O_part, L_part, sinks, k_scale, v_scale, block_table, cu_seqlens_q, seqused_k,
     stride_qm, stride_qh, stride_kp, stride_kn, stride_kh, stride_vp, stride_vn, stride_vh,
     stride_om, stride_oh, stride_lm, stride_lh, stride_table,
-    num_head_q, num_head_k, group, page_size, num_splits, split_keys, causal, window_left, sm_scale, softcap,
-    WIDTH: tl.constexpr, SCALED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    num_head_q, num_head_k, group, page_size, num_splits, split_keys, causal, window_left, head_dim,
+    sm_scale, softcap,
+    WIDTH: tl.constexpr, SCALED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """One split for BLOCK_M rows, which are all heads of a group for one query after the other: K and V are
-    read once for them. Grid (blocks of rows, key heads x splits, sequences).
+    read once for them. STEP is 0 where the queries stay in registers; otherwise they are read again for every
+    block of keys, as many columns at a time. Grid (blocks of rows, key heads x splits, sequences).
     """
     dtype: tl.constexpr = Q.dtype.element_ty
     head_k = tl.program_id(1) % num_head_k
@@ -65,10 +83,10 @@ def paged_attn(
     inside = query < n_q
     token = (first_q + query).to(tl.int64)
     columns = tl.arange(0, WIDTH)
-    q = tl.load(
-        Q + ((token * stride_qm + head * stride_qh)[:, None] + columns[None, :]),
-        mask=inside[:, None], other=0.0,
-    )  # fmt: skip
+    rows = token * stride_qm + head * stride_qh
+    q = 0
+    if STEP == 0:
+        q = tl.load(Q + (rows[:, None] + columns[None, :]), mask=inside[:, None], other=0.0)
 
     # row r sees the keys low[r] .. high[r] - 1, the block no key outside of begin .. end - 1
     shift = n_k - n_q
@@ -102,8 +120,12 @@ def paged_attn(
         near = tl.minimum(keys, end - 1)
         page = tl.load(block_table + near // page_size).to(tl.int64)
         place = near % page_size
-        k = _tile(K, page * stride_kp + place * stride_kn, dtype, WIDTH)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        offsets = page * stride_kp + place * stride_kn
+        if STEP == 0:
+            k = _tile(K, offsets, dtype, WIDTH)
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        else:
+            scores = _products(Q, K, rows, inside, offsets, head_dim, BLOCK_M, BLOCK_N, STEP) * scale
         if softcap != 0.0:
             scores = _tanh(scores) * (softcap * LOG2E)
         seen = (keys[None, :] < high[:, None]) & (keys[None, :] >= low[:, None])
@@ -145,9 +167,9 @@ def paged_combine(
     WIDTH: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Out and L of one query and head from those of all splits, BLOCK_S at a time. Grid (queries x heads)."""
+    token = (tl.program_id(0) // num_head_q).to(tl.int64)
+    head = tl.program_id(0) % num_head_q
     row = tl.program_id(0).to(tl.int64)
-    token = row // num_head_q
-    head = row % num_head_q
     columns = tl.arange(0, WIDTH)
     acc = tl.zeros((WIDTH,), tl.float32)
     row_max = -float("inf")
@@ -207,8 +229,8 @@ def reshape_and_cache(
     slot = tl.load(slots + token)
     if slot < 0:
         return
-    page = slot // page_size
-    place = slot % page_size
+    page = (slot.to(tl.int32) // page_size).to(tl.int64)
+    place = slot.to(tl.int32) % page_size
     columns = tl.arange(0, WIDTH)
     k_factor = 1.0
     v_factor = 1.0

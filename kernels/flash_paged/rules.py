@@ -39,10 +39,10 @@ _WIDTH = Choice(name="width", key="head_dim", options={64: 64, 128: 128, 256: 25
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for head_dim up to `max_width`, matrix units (all when empty) and archs (all when empty).
+    """A configuration for head_dim up to `max_width`, some dtypes, matrix units and archs (all when empty).
 
     `few`: for calls of at most 16 rows. `same`: for caches of the queries' type alone, whose elements need no
-    registers for their conversion.
+    registers for their conversion. `step`: columns of Q K^T at a time (0: all, with Q in registers).
     """
 
     max_width: int
@@ -54,6 +54,8 @@ class Tuned:
     mfma: int = 0
     few: bool = False
     same: bool = False
+    step: int = 0
+    dtypes: tuple[str, ...] = ()
     matrix: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
 
@@ -63,6 +65,7 @@ class Tuned:
         held = 2 * 2 * self.block_n * width * max(self.num_stages, 1) + 2 * self.block_m * width
         return (
             width <= self.max_width
+            and (not self.dtypes or functional["dtype"] in self.dtypes)
             and not (self.same and _is_scaled(functional))
             and (not self.matrix or target.matrix in self.matrix)
             and (not self.archs or target.arch in self.archs)
@@ -73,7 +76,7 @@ class Tuned:
         """As the plan takes it."""
         when: tuple[Condition, ...] = (Between(value="rows", high=_FEW),) if self.few else ()
         return Setting(
-            constants={"BLOCK_M": self.block_m, "BLOCK_N": self.block_n},
+            constants={"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "STEP": self.step},
             when=when,
             unaligned=False,
             num_warps=self.num_warps,
@@ -169,7 +172,8 @@ FAMILY = Family(
                 *_PAGES,
                 *_strides("om oh"),
                 *_strides("lm lh table", divisible_by=None),
-                *_scalars("num_head_q num_head_k group page_size num_splits split_keys causal window_left"),
+                *_scalars("num_head_q num_head_k group page_size num_splits split_keys"),
+                *_scalars("causal window_left head_dim"),
                 *_scalars("sm_scale softcap", "fp32"),
             ),
             constants=_constants,

@@ -52,7 +52,7 @@ FAULTS = {
     "splits of another head": (COMBINE, "splits", "place = row * num_splits + splits", "place = (row // num_head_q * num_head_q) * num_splits + splits"),
     "the first splits alone": (COMBINE, "splits", "tl.range(0, num_splits, BLOCK_S)", "tl.range(0, BLOCK_S, BLOCK_S)"),
     "weights of the first maximum": (COMBINE, "splits", "acc = acc * correction + ", "acc = acc + "),
-    "a slot of the next page": (WRITE, "9 tokens, 2 heads, pages of 16", "page = slot // page_size", "page = (slot + 1) // page_size"),
+    "a slot of the next page": (WRITE, "9 tokens, 2 heads, pages of 16", "page = (slot.to(tl.int32) // page_size)", "page = ((slot.to(tl.int32) + 1) // page_size)"),
     "left-out tokens written": (WRITE, "9 tokens, 2 heads, pages of 16", "if slot < 0:", "if slot < -1:"),
     "V from K": (WRITE, "9 tokens, 2 heads, pages of 16", "tl.load(V_new + (token * stride_wm", "tl.load(K_new + (token * stride_wm"),
     "a scale a tenth too small": (WRITE, "9 tokens, 2 heads, pages of 16", "x.to(tl.float32) / scale", "x.to(tl.float32) / scale * 1.1"),

@@ -101,6 +101,6 @@ def test_tiles_beyond_shared_memory_are_not_offered() -> None:
 def test_serving_has_no_other_family_and_core_none_of_its_images() -> None:
     plan = plan_project(PROJECT, archs=["gfx908"], profile="serving")
     assert {job.family for job in plan.jobs} == {"flash_paged"}
-    # of 8 types and 2 widths two of attention and one of writing each; of 2 types and 2 widths one that combines
+    # of 8 pairs of types and 2 widths each two of attention and one of writing; of 2 and 2 one that combines
     assert len(plan.jobs) == 16 * 3 + 4
     assert "flash_paged" not in {job.family for job in plan_project(PROJECT, archs=["gfx908"]).jobs}
