@@ -177,14 +177,16 @@ def paged_combine(
     for at in tl.range(0, num_splits, BLOCK_S):
         splits = at + tl.arange(0, BLOCK_S)
         place = row * num_splits + splits
-        lse = tl.load(L_part + place, mask=splits < num_splits, other=-float("inf")) * LOG2E
+        lse = tl.load(L_part + place, mask=splits < num_splits, other=-float("inf"))
+        some = lse.to(tl.int32, bitcast=True) != -0x800000  # the bits of -inf
+        lse *= LOG2E
         new_max = tl.maximum(row_max, tl.max(lse, 0))
-        base = tl.where(new_max == -float("inf"), 0.0, new_max)
+        base = tl.maximum(new_max, -3.0e38)  # inf - inf is not a number
         weight = tl.exp2(lse - base)
         correction = tl.exp2(row_max - base)
         # what a split without keys left in its rows is never read
         pointers = O_part + (place[:, None] * WIDTH + columns[None, :])
-        parts = tl.load(pointers, mask=(lse > -float("inf"))[:, None], other=0.0)
+        parts = tl.load(pointers, mask=some[:, None], other=0.0)
         acc = acc * correction + tl.sum(parts * weight[:, None], 0)
         row_sum = row_sum * correction + tl.sum(weight, 0)
         row_max = new_max
@@ -207,9 +209,9 @@ def _stored(x, scale, kind: tl.constexpr, SCALED: tl.constexpr):
     x = x.to(tl.float32) / scale
     high: tl.constexpr = 127.0 if kind == tl.int8 else 448.0 if kind == tl.float8e4nv else 57344.0
     low: tl.constexpr = -128.0 if kind == tl.int8 else -high
-    x = tl.minimum(
-        tl.maximum(x, low, propagate_nan=tl.PropagateNan.ALL), high, propagate_nan=tl.PropagateNan.ALL
-    )
+    # not minimum and maximum: NaN stays NaN
+    x = tl.where(x > high, high, x)
+    x = tl.where(x < low, low, x)
     if kind == tl.int8:
         # adding 1.5 * 2^23 leaves no fraction
         return ((x + 12582912.0) - 12582912.0).to(tl.int8)

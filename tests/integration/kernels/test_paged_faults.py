@@ -48,7 +48,7 @@ FAULTS = {
     "K without its scale": (ATTN, LENGTHS, "scale *= tl.load(k_scale)", "scale *= 1.0"),
     "V with K's scale": (ATTN, LENGTHS, "factor = tl.load(v_scale)", "factor = tl.load(k_scale)"),
     "a lost split": (COMBINE, "splits", "mask=splits < num_splits,", "mask=splits < num_splits - 1,"),
-    "stale rows of an empty split": (COMBINE, "window and splits", 'mask=(lse > -float("inf"))[:, None]', "mask=(splits < num_splits)[:, None]"),
+    "stale rows of an empty split": (COMBINE, "window and splits", "mask=some[:, None]", "mask=(splits < num_splits)[:, None]"),
     "splits of another head": (COMBINE, "splits", "place = row * num_splits + splits", "place = (row // num_head_q * num_head_q) * num_splits + splits"),
     "the first splits alone": (COMBINE, "splits", "tl.range(0, num_splits, BLOCK_S)", "tl.range(0, BLOCK_S, BLOCK_S)"),
     "weights of the first maximum": (COMBINE, "splits", "acc = acc * correction + ", "acc = acc + "),
