@@ -16,7 +16,7 @@ from aotforge.verify.tensors import Float, Guarded, dtype_of
 
 from . import same_precision
 from .problems import Problem, problems
-from .reference import combined, partial_results, whole
+from .reference import combined, complete, partial_results
 from .writes import write_cases
 
 SHAPE = {"batch": 4, "heads_k": 2, "group": 8, "queries": 1, "keys": 512, "page_size": 16, "split_keys": 0}
@@ -112,13 +112,13 @@ def _stacked(parts: list[Float]) -> Float:
 
 def _expected(problem: Problem, names: tuple[str, ...]) -> dict[str, Expected | Exact]:
     if problem.splits == 1:
-        results = whole(problem)
-        same = [same_precision.whole(problem, step) for step in same_precision.STEPS]
+        results = complete(problem)
+        same = [same_precision.complete(problem, step) for step in same_precision.STEPS]
         kinds = {"Out": problem.dtype, "L": "fp32"}
     else:
         results = partial_results(problem)
         every = [
-            [same_precision.whole(problem, step, split) for split in range(problem.splits)]
+            [same_precision.complete(problem, step, split) for split in range(problem.splits)]
             for step in same_precision.STEPS
         ]
         same = [(_stacked([out for out, _ in one]), _stacked([lse for _, lse in one])) for one in every]

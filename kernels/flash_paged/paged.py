@@ -22,7 +22,7 @@ def _tile(base, offsets, dtype: tl.constexpr, WIDTH: tl.constexpr):
     if base.dtype.element_ty != dtype:
         tile = tile.to(tl.float32)
         if dtype == tl.bfloat16:
-            # of so few digits the high half is the whole number: chips without an instruction need not round
+            # of so few digits the high half is the complete number: GPUs without an instruction need not round
             tile = (tile.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(dtype, bitcast=True)
         else:
             tile = tile.to(dtype)

@@ -88,7 +88,7 @@ def _bounded(problem: Problem, p: Float, lse: Float, error: Float, v: Float, *, 
     )
 
 
-def whole(problem: Problem, split: int | None = None) -> Results:
+def complete(problem: Problem, split: int | None = None) -> Results:
     """Of all sequences, in the order of the queries."""
     found = [attention(problem, sequence, split) for sequence in range(len(problem.queries))]
 
@@ -103,7 +103,7 @@ def whole(problem: Problem, split: int | None = None) -> Results:
 
 def partial_results(problem: Problem) -> Results:
     """Of all splits: out (queries, heads, splits, head_dim), lse (queries, heads, splits), -inf without keys."""
-    found = [whole(problem, split) for split in range(problem.splits)]
+    found = [complete(problem, split) for split in range(problem.splits)]
     out, lse = [one.out for one in found], [one.lse for one in found]
     return Results(
         out=Bounded(value=np.stack([x.value for x in out], 2), error=np.stack([x.error for x in out], 2)),

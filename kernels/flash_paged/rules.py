@@ -92,7 +92,7 @@ def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
 
 
 def attention_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    """The first row for few rows, unless it is no other than the first one for any number; none where none
+    """The first row for few rows, unless it equals the first one for any number; none where none
     fits.
     """
     fitting = [row for row in _table(target.arch, target.warp_size) if row.fits(target, functional)]

@@ -98,7 +98,7 @@ def _finished(
     return np.swapaxes(result, 0, 1), np.swapaxes(lse, 0, 1).astype(np.float64)
 
 
-def whole(problem: Problem, step: int, split: int | None = None) -> tuple[Float, Float]:
+def complete(problem: Problem, step: int, split: int | None = None) -> tuple[Float, Float]:
     """Of all sequences."""
     found = [attention(problem, sequence, step, split) for sequence in range(len(problem.queries))]
     return np.concatenate([out for out, _ in found]), np.concatenate([lse for _, lse in found])

@@ -12,7 +12,7 @@ from aotforge.rules import DTYPE_NUMBERS, Target
 from kernels.flash_paged import same_precision
 from kernels.flash_paged.cases import cases
 from kernels.flash_paged.problems import Problem, problems
-from kernels.flash_paged.reference import attention, combined, partial_results, whole
+from kernels.flash_paged.reference import attention, combined, complete, partial_results
 from kernels.flash_paged.rules import FAMILY, Tuned, attention_settings
 from tests.support.families import PROJECT, plan_project
 
@@ -53,15 +53,15 @@ def test_the_reference_is_the_definition(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, problem in PROBLEMS.items() if problem.splits > 1])
 @pytest.mark.parametrize("sinks", [False, True])
-def test_splits_make_the_whole_together(name: str, sinks: bool) -> None:
+def test_splits_make_the_complete_result(name: str, sinks: bool) -> None:
     problem = replace(PROBLEMS[name], sinks=sinks)
-    parts, complete = partial_results(problem), whole(problem)
+    parts, unsplit = partial_results(problem), complete(problem)
     together = combined(problem, parts.out.value, parts.lse.value)
-    np.testing.assert_allclose(together.out.value, complete.out.value, atol=1e-12)
-    np.testing.assert_allclose(together.lse.value, complete.lse.value, atol=1e-12)
+    np.testing.assert_allclose(together.out.value, unsplit.out.value, atol=1e-12)
+    np.testing.assert_allclose(together.lse.value, unsplit.lse.value, atol=1e-12)
     without_last = np.where(np.arange(problem.splits) == problem.splits - 1, -np.inf, parts.lse.value)
     lost = combined(problem, parts.out.value, without_last).out
-    assert (complete.out.error < np.abs(lost.value - complete.out.value)).any()
+    assert (unsplit.out.error < np.abs(lost.value - unsplit.out.value)).any()
 
 
 def test_every_case_has_an_expectation_that_the_same_precision_meets() -> None:
