@@ -93,10 +93,10 @@ def compiled(plan: Plan, kernels: Path, jobs: int) -> list[KernelImage]:
     """The first images of a plan, from the cache where it has them."""
     part = replace(plan, jobs=plan.jobs[:jobs])
     with Cache(CACHE) as cache:
-        found = compile_plan(
+        images = compile_plan(
             part, kernels_root=kernels, architectures=load_architectures(ROOT / "manifests"), cache=cache
         )
-        return list(found.values())
+        return list(images.values())
 
 
 def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
@@ -108,12 +108,12 @@ def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
     made = []
     for number, job in enumerate(plan.jobs):
         noise = random.Random(number)
-        one = real[number % len(real)]
-        code = bytearray(one.binary)
+        original = real[number % len(real)]
+        code = bytearray(original.binary)
         for _ in range(len(code) // 4 // SHARE):
             at = noise.randrange(64, len(code) - 4)
             code[at : at + 4] = noise.randbytes(4)
-        lines = one.asm.splitlines()
+        lines = original.asm.splitlines()
         for _ in range(len(lines) // SHARE):
             lines[noise.randrange(len(lines))] = lines[noise.randrange(len(lines))]
         text = "\n".join([*lines, f"; {number}\n"])
@@ -127,16 +127,16 @@ def assemble(plan: Plan, pack: ImagePack, images: list[KernelImage], prefix: Pat
     labels = {job.key: job.label for job in plan.jobs}
     records = tuple(
         ImageRecord(
-            label=labels[one.key], key=one.key, digest=one.digest, resources=one.resources,
+            label=labels[image.key], key=image.key, digest=image.digest, resources=image.resources,
             verdict=Verdict(
-                key=one.key, label=labels[one.key], digest=one.digest, outcome="passed",
-                resources=one.resources,
+                key=image.key, label=labels[image.key], digest=image.digest, outcome="passed",
+                resources=image.resources,
                 verifier_digest="t" * 64, cases=("ragged",), runs=2,
             ),
         )
-        for one in images
+        for image in images
     )  # fmt: skip
-    wanted = PackInput(pack=pack, assembly={one.digest: one.asm for one in images}, records=records)
+    wanted = PackInput(pack=pack, assembly={image.digest: image.asm for image in images}, records=records)
     return assemble_release(
         manifest(), [wanted], prefix, output=output, licence=(ROOT / "LICENSE").read_bytes(),
         epoch=manifest().epoch,
@@ -149,7 +149,7 @@ def gzip(base: Path, pack: ImagePack, images: list[KernelImage]) -> tuple[float,
     plain = base / "plain"
     size = 0
     with plain.open("wb") as file:
-        for data in (*pack.files.values(), *(one.asm.encode() for one in images)):
+        for data in (*pack.files.values(), *(image.asm.encode() for image in images)):
             size += file.write(data)
     began = time.monotonic()
     with (base / "plain.gz").open("wb") as file:

@@ -109,16 +109,16 @@ def main() -> None:
         ("instructions", lambda c: c.work.instructions),
         ("bytes requested", requested),
     ):
-        found = []
+        ratios = []
         for width in (64, 128):
-            one, eight = (
+            one_head, eight_heads = (
                 measure(
                     arch, "attn_fwd", width=width, mask="full", dropout=False, shape={**DECODE, "heads_k": n}
                 )
                 for n in (1, 8)
             )
-            found.append(value(one) / value(eight))
-        print_row(f"decode, 8 heads to one of K, {name}, to 8 of K", found, None)
+            ratios.append(value(one_head) / value(eight_heads))
+        print_row(f"decode, 8 heads to one of K, {name}, to 8 of K", ratios, None)
 
 
 def print_row(name: str, ratios: list[float], limit: float | None) -> None:
@@ -185,9 +185,9 @@ def area_of_blocks(arch: str, kernel: str, width: int) -> float:
     return blocks * rows * columns / visible
 
 
-def requested(found: Cost) -> int:
+def requested(launch_cost: Cost) -> int:
     """Bytes that lanes request of global memory."""
-    return found.work.traffic["global loads"].bytes
+    return launch_cost.work.traffic["global loads"].bytes
 
 
 if __name__ == "__main__":

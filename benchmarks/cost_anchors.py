@@ -48,7 +48,7 @@ def ranked(costs: Mapping[int, float], best: int) -> tuple[int, float]:
     """The rank of a setting (the cheapest is 1, equal ones share theirs), and its cost as a multiple of the
     least."""
     own = costs[best]
-    return 1 + sum(one < own for one in costs.values()), own / min(costs.values())
+    return 1 + sum(other < own for other in costs.values()), own / min(costs.values())
 
 
 def main(only: str | None) -> None:
@@ -75,13 +75,15 @@ def _row(data: Mapping[str, Any], anchor: Mapping[str, Any]) -> str:
         shape={name: str(value) for name, value in data["shape"].items()},
         settings=every,
     )
-    found = find_candidates(request)
-    compile_together(found, request)
-    made = {number: _cost(request, one) for number, one in enumerate(found)}
-    costs = {number: one for number, one in made.items() if one}
+    candidates = find_candidates(request)
+    compile_together(candidates, request)
+    made = {number: _cost(request, candidate) for number, candidate in enumerate(candidates)}
+    costs = {number: cost for number, cost in made.items() if cost}
     best = every.index(_setting(list(anchor["best"])))
-    estimates = {number: one.work.workgroups * one.estimate.workgroup for number, one in costs.items()}
-    pipes = {number: one.work.workgroups * max(one.estimate.pipes.values()) for number, one in costs.items()}
+    estimates = {number: cost.work.workgroups * cost.estimate.workgroup for number, cost in costs.items()}
+    pipes = {
+        number: cost.work.workgroups * max(cost.estimate.pipes.values()) for number, cost in costs.items()
+    }
     clean = {n: v for n, v in estimates.items() if n == best or not costs[n].resources.scratch_bytes}
     cells = [
         f"{rank} of {len(of)}, {excess:.2f}"
@@ -92,12 +94,12 @@ def _row(data: Mapping[str, Any], anchor: Mapping[str, Any]) -> str:
     return f"| {name} | {' | '.join(cells)} | {costs[best].resources.scratch_bytes} |"
 
 
-def _cost(request: CostRequest, one: Candidate) -> Cost | None:
+def _cost(request: CostRequest, candidate: Candidate) -> Cost | None:
     try:
-        (image,) = compiled([one], request)
+        (image,) = compiled([candidate], request)
     except (CompileError, ResourceError):
         return None
-    return measured(request, one, image)
+    return measured(request, candidate, image)
 
 
 if __name__ == "__main__":

@@ -117,18 +117,18 @@ def attention(kernels: Kernels, arch: str, name: str) -> Run:
 def rate(run: Run, checks: bool) -> tuple[float, LaunchReport]:
     """The best of a few rounds in million wave-instructions a second of CPU time: others use this machine
     too."""
-    found = []
+    rates = []
     for _ in range(ROUNDS):
         began = time.process_time()
         report = run(1, checks)
-        found.append(report.instructions / (time.process_time() - began) / 1e6)
-    return max(found), report
+        rates.append(report.instructions / (time.process_time() - began) / 1e6)
+    return max(rates), report
 
 
 def gain(run: Run, checks: bool) -> float:
     """Wall time of one thread as a multiple of that of two."""
-    one, two = (min(run(jobs, checks).seconds for _ in range(ROUNDS)) for jobs in (1, 2))
-    return one / two
+    one_thread, two_threads = (min(run(jobs, checks).seconds for _ in range(ROUNDS)) for jobs in (1, 2))
+    return one_thread / two_threads
 
 
 def main() -> None:
@@ -144,11 +144,11 @@ def main() -> None:
         print(f"{arch}, {len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}")
         for name, run, targets in lines:
             for checks, target in zip((False, True), targets, strict=True):
-                one, report = rate(run, checks)
+                speed, report = rate(run, checks)
                 matrix = sum(n for m, n in report.counts.items() if m.startswith(("v_mfma", "v_wmma")))
                 print(
-                    f"{name:15} {'every check' if checks else 'plain':12} {one:6.2f} M/s of a core, "
-                    f"{one / target:.2f} x the "
+                    f"{name:15} {'every check' if checks else 'plain':12} {speed:6.2f} M/s of a core, "
+                    f"{speed / target:.2f} x the "
                     f"target, {gain(run, checks):.2f} x on two threads; {report.instructions} instructions, "
                     f"{100 * matrix / report.instructions:.1f} % matrix"
                 )

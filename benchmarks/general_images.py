@@ -44,7 +44,7 @@ CALLS = (
     *(replace(_CAUSAL, head_dim=dim, dropout=Dropout(p=0.1)) for dim in (64, 128)),
     *(replace(_BASE, head_dim=dim, bias=Bias()) for dim in (64, 128)),
     *(replace(_BASE, head_dim=dim, dtype="fp32") for dim in (64, 128)),
-    *(replace(one, head_dim=256) for one in (_BASE, _CAUSAL)),
+    *(replace(problem, head_dim=256) for problem in (_BASE, _CAUSAL)),
 )
 
 
@@ -89,7 +89,7 @@ def cycles(arch: str, images: Images, kernel: str, problem: Problem, cache: Path
     costs, lds_bytes = ProgramCost(program, image.binary), image.resources.dynamic_shared_bytes
     invocation = invocation_of(kernel, problem)
     launch = next(
-        found for use in images.uses[key] if (found := launch_of(use, invocation.values)) is not None
+        launched for use in images.uses[key] if (launched := launch_of(use, invocation.values)) is not None
     )
     program.launch(
         LaunchRequest(

@@ -175,7 +175,7 @@ def passes(library: Library, case: Attention) -> tuple[dict[str, float], dict[st
     """Milliseconds of the forward and of the backward pass, by who makes it. Raises RuntimeError for wrong
     results."""
     forward, backward, fused = (
-        library.prepared(one, case.values) for one in (ATTN_FWD, ATTN_BWD, ATTN_BWD_ATOMIC)
+        library.prepared(operator, case.values) for operator in (ATTN_FWD, ATTN_BWD, ATTN_BWD_ATOMIC)
     )
 
     def atomic() -> None:

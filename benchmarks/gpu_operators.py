@@ -108,7 +108,7 @@ def overhead(library: OperatorLibrary) -> str:
         "torch.add": lambda: torch.add(x, x, out=out),
         "ctypes alone": error,
     }
-    found = {}
+    microseconds = {}
     for name, call in calls.items():
         times = []
         for _ in range(20):
@@ -117,8 +117,10 @@ def overhead(library: OperatorLibrary) -> str:
             for _ in range(200):
                 call()
             times.append((time.perf_counter() - begin) / 200)
-        found[name] = sorted(times)[10] * 1e6
-    return "host time of a call: " + ", ".join(f"{name} {value:.2f} us" for name, value in found.items())
+        microseconds[name] = sorted(times)[10] * 1e6
+    return "host time of a call: " + ", ".join(
+        f"{name} {value:.2f} us" for name, value in microseconds.items()
+    )
 
 
 def _of_rows(
@@ -136,7 +138,7 @@ def _of_rows(
     compiled_norm = torch.compile(norm, dynamic=False)
     shape = (x.shape[-1],)
     ours = caller(library, "rms_norm", x, weight, c_double(_EPS), out)
-    theirs = (partial(one, x, shape, weight, _EPS) for one in (norm, compiled_norm))
+    theirs = (partial(function, x, shape, weight, _EPS) for function in (norm, compiled_norm))
     yield "rms_norm", ours, *theirs, out
 
 

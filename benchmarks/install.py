@@ -67,12 +67,12 @@ def main() -> None:
 
 def summary(results: list[dict[str, tuple[float, float]]], which: int) -> dict[str, float]:
     """Median seconds, and medians of installing's ratio to each floor."""
-    found = {f"{key}, s": statistics.median(r[key][which] for r in results) for key in results[0]}
-    found |= {
+    medians = {f"{key}, s": statistics.median(r[key][which] for r in results) for key in results[0]}
+    medians |= {
         f"install / {key}": statistics.median(r["install"][which] / r[key][which] for r in results)
         for key in ("zlib", "zlib and write")
     }
-    return {key: round(value, 2) for key, value in found.items()}
+    return {key: round(value, 2) for key, value in medians.items()}
 
 
 def make(folder: Path, mib: int) -> list[Path]:

@@ -152,14 +152,14 @@ def first_image(pack: ImagePack) -> dict[str, dict[str, float]]:
     The floor is hashing those bytes alone.
     """
     opened = open_files(pack)
-    found = {}
+    times = {}
     for name, index in opened.indexes.items():
         source, entry = opened.sources[name], max(index.images, key=lambda entry: entry.size)
         raw = bytes(index.dictionary_size + entry.size)
         decode = best_of(lambda: read_images(source, index, [entry]))  # noqa: B023
         floor = best_of(lambda: hashlib.sha256(raw).digest())  # noqa: B023
-        found[name] = {"milliseconds": decode, "times the hash alone": round(decode / floor, 2)}
-    return found
+        times[name] = {"milliseconds": decode, "times the hash alone": round(decode / floor, 2)}
+    return times
 
 
 def best_of(work: object, repetitions: int = 10) -> float:

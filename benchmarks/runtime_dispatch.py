@@ -58,13 +58,13 @@ def main() -> None:
             packs = sorted((prefix / "lib" / "aotriton.images").iterdir())
         else:
             packs = [real_pack(Path(folder), options.profile, options.cache)]
-        found = [
+        rows = [
             {"pack": path.name, "arch": arch, **measured(objects, path, arch, options.runs)}
             for path in packs
             for arch in open_pack(path).dispatch.archs
             if arch.startswith("gfx")
         ]
-    print(json.dumps(found, indent=1))
+    print(json.dumps(rows, indent=1))
 
 
 def measured(objects: Objects, pack: Path, arch: str, runs: int) -> dict[str, object]:

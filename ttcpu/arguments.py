@@ -25,14 +25,14 @@ def described_parameters(entry: Operation) -> tuple[Parameter, ...] | None:
     """Of a kernel's function. None for types that a pack's operators do not have, such as float64."""
     block = entry.regions[0].entry
     needed = _needed(block)
-    found = []
+    parameters = []
     for argument in block.arguments:
         element = parse_type(argument.type).element
         kind: ValueType | None = "ptr" if element.kind == "ptr" else _SCALARS.get(element.name)
         if kind is None:
             return None
-        found.append(Parameter(kind=kind, needed=argument.name in needed))
-    return tuple(found)
+        parameters.append(Parameter(kind=kind, needed=argument.name in needed))
+    return tuple(parameters)
 
 
 def _needed(block: Block) -> set[str]:
@@ -41,7 +41,7 @@ def _needed(block: Block) -> set[str]:
     Accesses in branches and loops may not happen, nor those of a scalar with a mask.
     """
     roots = {argument.name: argument.name for argument in block.arguments}
-    found, compared = set(), set()
+    accessed, compared = set(), set()
     for operation in block.operations:
         for inner in _nested(operation):
             base = roots.get(inner.operands[0].name, "") if inner.operands else ""
@@ -50,8 +50,8 @@ def _needed(block: Block) -> set[str]:
             elif base and inner.name == "tt.ptr_to_int":
                 compared.add(base)
             elif base and inner is operation and inner.name in _ACCESSES and not _is_conditional(inner):
-                found.add(base)
-    return found - compared
+                accessed.add(base)
+    return accessed - compared
 
 
 def _is_conditional(access: Operation) -> bool:

@@ -29,8 +29,8 @@ class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no type
     def get_group(self, filename: str) -> dict[str, str] | None:
         """The paths of a group; None, so that Triton compiles again, when one of its files was changed."""
         try:
-            found = json.loads(Path(self._make_path(f"__grp__{filename}")).read_bytes())
-            group, digests = dict(found["child_paths"]), dict(found["sha256"])
+            stored = json.loads(Path(self._make_path(f"__grp__{filename}")).read_bytes())
+            group, digests = dict(stored["child_paths"]), dict(stored["sha256"])
             if any(Path(path).parent != Path(self.cache_dir) for path in group.values()):
                 return None
             intact = {name: _digest(Path(path)) for name, path in group.items()} == digests

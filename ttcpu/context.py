@@ -117,9 +117,9 @@ class Context:
         for layer in reversed(self._evaluated):
             if key in layer:
                 return layer[key]
-        found = tensor.evaluate(index, axis, width)
-        self._evaluated[-1][key] = found
-        return found
+        lanes = tensor.evaluate(index, axis, width)
+        self._evaluated[-1][key] = lanes
+        return lanes
 
     def symbol(self, name: str) -> str:
         """The symbol of a function of the module, which does not clash with the exported one."""

@@ -7,13 +7,12 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from .errors import UnsupportedError
-from .faults import FaultReports
 from .launch import (
     REQUEST,
     SCALARS,
@@ -26,6 +25,9 @@ from .launch import (
     thread_count,
 )
 from .levels import host_level
+
+if TYPE_CHECKING:
+    from .faults import FaultReports
 
 ENABLE = "TRITON_CPU_BACKEND"
 """The environment variable that makes this the active driver."""
@@ -120,10 +122,10 @@ class _Launcher:
 
     def address(self, value: Any, number: int) -> int:
         """Of a pointer argument; null ones are noted."""
-        found = _address(value)
-        if not found:
+        pointer = _address(value)
+        if not pointer:
             self.nulls.append(number)
-        return found
+        return pointer
 
     def check_nulls(self, request: bytes) -> None:
         """Null is fine where masks keep every program away from it. Raises ValueError where they do not."""

@@ -74,9 +74,9 @@ def parse_type(text: str) -> TensorType:
 
 
 def _split_tensor(body: str) -> list[str]:
-    found = re.match(r"((?:\d+x)*)(.*)", body, re.DOTALL)
-    assert found is not None
-    return [*found[1].split("x")[:-1], found[2].partition(",")[0] if "<" not in found[2] else found[2]]
+    match = re.match(r"((?:\d+x)*)(.*)", body, re.DOTALL)
+    assert match is not None
+    return [*match[1].split("x")[:-1], match[2].partition(",")[0] if "<" not in match[2] else match[2]]
 
 
 def _element(text: str) -> Element:

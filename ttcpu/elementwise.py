@@ -268,8 +268,8 @@ def _others(  # noqa: PLR0911 - one return an operation
         case "tt.mulhiui":
             return _high_product(b, v)
         case "math.rsqrt":
-            one = b.splat(real(1.0, element_of(v[0].type)), lanes_of(v[0].type))
-            return _round(b, element, b.binary("fdiv", one, b.intrinsic("sqrt", v[0])))
+            ones = b.splat(real(1.0, element_of(v[0].type)), lanes_of(v[0].type))
+            return _round(b, element, b.binary("fdiv", ones, b.intrinsic("sqrt", v[0])))
         case "math.absi":
             return device_function(b, "abs", v, element.llvm)
         case "tt.extern_elementwise":
@@ -287,12 +287,12 @@ def _divide(b: Builder, operation: str, a: Value, divisor: Value) -> Value:
     width, element = lanes_of(divisor.type), element_of(divisor.type)
     if divisor.constant is not None and divisor.constant not in {0, -1}:
         return b.binary(operation, a, divisor)
-    one = b.splat(integer(1, element), width)
+    ones = b.splat(integer(1, element), width)
     unsafe = b.compare("icmp eq", divisor, b.splat(integer(0, element), width))
     if operation[0] == "u":
-        return b.binary(operation, a, b.select(unsafe, one, divisor))
+        return b.binary(operation, a, b.select(unsafe, ones, divisor))
     minus = b.compare("icmp eq", divisor, b.splat(integer(-1, element), width))
-    safe = b.select(b.binary("or", unsafe, minus), one, divisor)
+    safe = b.select(b.binary("or", unsafe, minus), ones, divisor)
     zero = b.splat(integer(0, element), width)
     negated = b.binary("sub", zero, a) if operation == "sdiv" else zero
     return b.select(minus, negated, b.binary(operation, a, safe))

@@ -1,5 +1,6 @@
 """Faults of the processor in kernels: which access, instead of a process that ends without a word."""
 
+import atexit
 import ctypes
 import io
 import os
@@ -20,7 +21,7 @@ _SI_KERNEL, _IMPOSSIBLE = 128, (1 << 64) - 1
 _WRITE = 2
 _ALTERNATE = 1 << 20
 _FIRST_PAGE = 4096
-_FOREVER = 1e6
+_FOREVER, _LONGEST = 1e6, 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ def handle_faults(handle: Callable[[Fault], None]) -> None:
     def called(number: int, info: int, context: int) -> None:
         if not first.acquire(blocking=False):
             time.sleep(_FOREVER)  # until the other thread's fault has ended the process
+        _LIBC.alarm(_LONGEST)  # Python may wait for a lock that this thread holds
         read, code = ctypes.c_uint64.from_address, ctypes.c_int32.from_address(info + _CODE).value
         fault = Fault(
             number=number,
@@ -79,7 +81,7 @@ def handle_faults(handle: Callable[[Fault], None]) -> None:
             instruction=read(context + _INSTRUCTION).value,
         )
         handle(fault)
-        _LIBC.sigaction(number, ctypes.byref(_Action()), None)  # the default; the access is made again
+        _default()  # the access is made again
 
     first = threading.Lock()
     handler, memory = _HANDLER(called), ctypes.create_string_buffer(_ALTERNATE)
@@ -91,6 +93,11 @@ def handle_faults(handle: Callable[[Fault], None]) -> None:
         _LIBC.sigaction(number, ctypes.byref(action), None)
 
 
+def _default() -> None:
+    for number in _SIGNALS:
+        _LIBC.sigaction(number, ctypes.byref(_Action()), None)
+
+
 class FaultReports:
     """Reports of faults in the launches of this process on standard error."""
 
@@ -98,6 +105,7 @@ class FaultReports:
         self._code: dict[str, bytes] = {}
         self._launch: tuple[str, Mapping[str, Any]] | None = None
         handle_faults(self._report)
+        atexit.register(_default)  # Python calls nothing after its end
 
     def add(self, kernel: str, code: bytes) -> None:
         """The library of a kernel, for its lines."""

@@ -17,19 +17,19 @@ def _function(symbol: str, table: _Table, *, predicate: bool = False) -> Any:
     symbols = {arguments: (symbol, result) for arguments, result in table.items()}
 
     def call(arguments: list[Any], semantic: Any) -> Any:
-        found = core.extern_elementwise("", "", arguments, symbols, is_pure=True, _semantic=semantic)
-        return found.to(core.int1, _semantic=semantic) if predicate else found
+        result = core.extern_elementwise("", "", arguments, symbols, is_pure=True, _semantic=semantic)
+        return result.to(core.int1, _semantic=semantic) if predicate else result
 
-    def one(arg0: Any, _semantic: Any = None) -> Any:
+    def unary(arg0: Any, _semantic: Any = None) -> Any:
         return call([arg0], _semantic)
 
-    def two(arg0: Any, arg1: Any, _semantic: Any = None) -> Any:
+    def binary(arg0: Any, arg1: Any, _semantic: Any = None) -> Any:
         return call([arg0, arg1], _semantic)
 
-    def three(arg0: Any, arg1: Any, arg2: Any, _semantic: Any = None) -> Any:
+    def ternary(arg0: Any, arg1: Any, arg2: Any, _semantic: Any = None) -> Any:
         return call([arg0, arg1, arg2], _semantic)
 
-    made = core.extern((one, two, three)[len(next(iter(table))) - 1])
+    made = core.extern((unary, binary, ternary)[len(next(iter(table))) - 1])
     made.__name__ = symbol
     return made
 

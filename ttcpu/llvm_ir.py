@@ -162,10 +162,10 @@ class Builder:
 
     def variable(self, type_: str, initial: Value | None = None) -> Variable:
         """A variable, set to `initial` here."""
-        found = Variable(type_, self.frame(type_))
+        variable = Variable(type_, self.frame(type_))
         if initial is not None:
-            self.set(found, initial)
-        return found
+            self.set(variable, initial)
+        return variable
 
     def get(self, variable: Variable) -> Value:
         """A variable's value."""
@@ -263,10 +263,10 @@ class Builder:
         """A vector of `function`'s scalars."""
         if width == 1:
             return function(0)
-        found = Value(vector_type(result, width), "poison")
+        value = Value(vector_type(result, width), "poison")
         for lane in range(width):
-            found = self.insert(found, function(lane), lane)
-        return found
+            value = self.insert(value, function(lane), lane)
+        return value
 
     # -- memory
     # ----------------------------------------------------------------------------------------------------

@@ -273,13 +273,13 @@ def _argument(ctx: Context, type_: TensorType, value: Value) -> Value | Tensor:
 def _result_types(function: Operation) -> list[str]:
     text = function.attributes["function_type"].rpartition("->")[2].strip()
     text = text[1:-1] if text.startswith("(") else text
-    found, depth, start = [], 0, 0
+    types, depth, start = [], 0, 0
     for at, char in enumerate(text + ","):
         depth += (char in "<(") - (char in ">)")
         if char == "," and depth == 0 and text[start:at].strip():
-            found.append(text[start:at].strip())
+            types.append(text[start:at].strip())
             start = at + 1
-    return found
+    return types
 
 
 def _uses(function: Operation) -> dict[str, list[tuple[Operation, int]]]:

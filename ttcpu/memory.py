@@ -292,7 +292,7 @@ def lower_atomic(ctx: Context, operation: Operation) -> None:
     if element.is_narrow and kind != _ADD_FLOAT:
         raise unsupported(operation, f"of kind {_ATOMICS[kind]} on {element.name}")
 
-    def one(pointer: Value, values: list[Value]) -> Value:
+    def update(pointer: Value, values: list[Value]) -> Value:
         if element.is_narrow:
             return _add_narrow(ctx, element, pointer, values[0])
         return ctx.b.let(
@@ -300,7 +300,7 @@ def lower_atomic(ctx: Context, operation: Operation) -> None:
         )
 
     operands = [ctx.values[operand.name] for operand in operation.operands]
-    _each_lane(ctx, operation, operands[:2], operands[2] if len(operands) > 2 else None, one)
+    _each_lane(ctx, operation, operands[:2], operands[2] if len(operands) > 2 else None, update)
 
 
 def _add_narrow(ctx: Context, element: Element, pointer: Value, value: Value) -> Value:
@@ -314,11 +314,11 @@ def _add_narrow(ctx: Context, element: Element, pointer: Value, value: Value) ->
     before = b.get(old)
     number = ctx.from_memory(element, before)
     total = ctx.to_memory(element, narrow_floats.rounded(b, element, b.binary("fadd", number, value)))
-    found = b.let(
+    exchanged = b.let(
         f"{{ {stored}, i1 }}", f"cmpxchg {pointer}, {before}, {total} seq_cst seq_cst, align {element.size}"
     )
-    b.set(old, b.let(stored, f"extractvalue {found}, 0"))
-    b.branch_if(b.let("i1", f"extractvalue {found}, 1"), done, again)
+    b.set(old, b.let(stored, f"extractvalue {exchanged}, 0"))
+    b.branch_if(b.let("i1", f"extractvalue {exchanged}, 1"), done, again)
     b.label(done)
     return number
 
@@ -327,19 +327,19 @@ def lower_compare_exchange(ctx: Context, operation: Operation) -> None:
     """tt.atomic_cas, lane by lane."""
     element = ctx.type_of(operation.results[0]).element
 
-    def one(pointer: Value, values: list[Value]) -> Value:
+    def exchange(pointer: Value, values: list[Value]) -> Value:
         b = ctx.b
         expected, new = (ctx.to_memory(element, value) for value in values)
         if element.kind == "float" and not element.is_narrow:
             expected, new = (b.cast("bitcast", value, f"i{element.bits}") for value in (expected, new))
         pair = f"{{ {new.type}, i1 }}"
-        found = b.let(pair, f"cmpxchg {pointer}, {expected}, {new} seq_cst seq_cst, align {element.size}")
-        old = b.let(new.type, f"extractvalue {found}, 0")
+        exchanged = b.let(pair, f"cmpxchg {pointer}, {expected}, {new} seq_cst seq_cst, align {element.size}")
+        old = b.let(new.type, f"extractvalue {exchanged}, 0")
         if element.kind == "float" and not element.is_narrow:
             return b.cast("bitcast", old, element.llvm)
         return ctx.from_memory(element, old)
 
-    _each_lane(ctx, operation, [ctx.values[operand.name] for operand in operation.operands], None, one)
+    _each_lane(ctx, operation, [ctx.values[operand.name] for operand in operation.operands], None, exchange)
 
 
 def _each_lane(
@@ -347,9 +347,9 @@ def _each_lane(
     operation: Operation,
     operands: list[Value | Tensor],
     mask: Value | Tensor | None,
-    one: Callable[[Value, list[Value]], Value],
+    update: Callable[[Value, list[Value]], Value],
 ) -> None:
-    """`one` for every element whose mask is set; its results become the operation's."""
+    """`update` for every element whose mask is set; its results become the operation's."""
     b = ctx.b
     (result,) = operation.results
     type_: TensorType = ctx.type_of(result)
@@ -357,11 +357,11 @@ def _each_lane(
 
     def masked(pointer: Value, values: list[Value], condition: Value | None) -> Value:
         if condition is None:
-            return one(pointer, values)
-        found = b.variable(element.llvm, zero(element.llvm))
+            return update(pointer, values)
+        outcome = b.variable(element.llvm, zero(element.llvm))
         with b.when(condition):
-            b.set(found, one(pointer, values))
-        return b.get(found)
+            b.set(outcome, update(pointer, values))
+        return b.get(outcome)
 
     if type_.shape is None:
         scalars = [operand for operand in operands if isinstance(operand, Value)]
@@ -372,7 +372,7 @@ def _each_lane(
     with ctx.nest(type_.shape) as (index, axis, width):
         lanes = [ctx.evaluate(t, index, axis, width).vector(b) for t in tensors]
         conditions = ctx.evaluate(mask, index, axis, width).vector(b) if isinstance(mask, Tensor) else None
-        found = b.per_lane(
+        results = b.per_lane(
             width,
             element.llvm,
             lambda n: masked(
@@ -381,5 +381,5 @@ def _each_lane(
                 b.extract(conditions, n) if conditions is not None else None,
             ),
         )
-        ctx.write(buffer, index, full(element, found))
+        ctx.write(buffer, index, full(element, results))
     ctx.values[result.name] = ctx.buffered(buffer)

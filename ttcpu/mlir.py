@@ -106,8 +106,8 @@ class _Parser:
         )
 
     def space(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        spaces = _SPACE.match(self.text, self.at)
+        self.at = spaces.end() if spaces else self.at
 
     def peek(self, literal: str) -> bool:
         self.space()
@@ -125,11 +125,11 @@ class _Parser:
 
     def match(self, pattern: re.Pattern[str], wanted: str) -> str:
         self.space()
-        found = pattern.match(self.text, self.at)
-        if not found:
+        match = pattern.match(self.text, self.at)
+        if not match:
             raise self.fail(wanted)
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def skip_aliases(self) -> None:
         while self.peek("#"):
@@ -195,37 +195,37 @@ class _Parser:
         return names
 
     def names(self, end: str) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         while not self.take(end):
-            found.append(self.match(_NAME, "an operand"))
+            names.append(self.match(_NAME, "an operand"))
             self.take(",")
-        return found
+        return names
 
     def successors(self) -> list[str]:
-        found = []
+        labels = []
         while not self.take("]"):
-            found.append(self.match(re.compile(r"\^[A-Za-z0-9_]+"), "a successor"))
+            labels.append(self.match(re.compile(r"\^[A-Za-z0-9_]+"), "a successor"))
             self.take(",")
-        return found
+        return labels
 
     def attributes(self, after: str = "") -> dict[str, str]:
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         self.need("{")
         while not self.take("}"):
             name = self.match(re.compile(r'[A-Za-z_][\w.$]*|"[^"]*"'), "an attribute's name").strip('"')
-            found[name] = self.balanced(",}") if self.take("=") else ""
+            values[name] = self.balanced(",}") if self.take("=") else ""
             self.take(",")
         if after:
             self.need(after)
-        return found
+        return values
 
     def regions(self) -> list[Region]:
-        found = []
+        regions = []
         self.need("(")
         while not self.take(")"):
-            found.append(self.region())
+            regions.append(self.region())
             self.take(",")
-        return found
+        return regions
 
     def region(self) -> Region:
         self.need("{")
@@ -273,11 +273,11 @@ class _Parser:
 
     def types(self) -> list[str]:
         self.need("(")
-        found = []
+        types = []
         while not self.take(")"):
-            found.append(self.balanced(",)"))
+            types.append(self.balanced(",)"))
             self.take(",")
-        return found
+        return types
 
     def single_type(self) -> str:
         self.space()

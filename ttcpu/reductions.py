@@ -94,21 +94,21 @@ def _folded(
     b, region = ctx.b, operation.regions[0]
     together = _TOGETHER if turns >= 2 * _TOGETHER and turns % _TOGETHER == 0 else 1
     sums = []
-    for one in range(together):
-        first = at(integer(one * step))
+    for chain in range(together):
+        first = at(integer(chain * step))
         types = [vector_llvm(tensor.element, first[0].width) for tensor in tensors]
         sums.append([b.variable(t, lane.vector(b)) for t, lane in zip(types, first, strict=True)])
     if turns > together:
         with b.loop(turns - together, together) as number, ctx.block():
-            for one, totals in enumerate(sums):
-                place = b.add(b.mul(number, integer(step)), integer((together + one) * step))
-                found = combine(ctx, region, _read(ctx, totals, tensors), at(place))
-                for total, lane in zip(totals, found, strict=True):
+            for chain, totals in enumerate(sums):
+                place = b.add(b.mul(number, integer(step)), integer((together + chain) * step))
+                combined = combine(ctx, region, _read(ctx, totals, tensors), at(place))
+                for total, lane in zip(totals, combined, strict=True):
                     b.set(total, lane.vector(b))
-    found = _read(ctx, sums[0], tensors)
+    combined = _read(ctx, sums[0], tensors)
     for totals in sums[1:]:
-        found = combine(ctx, region, found, _read(ctx, totals, tensors))
-    return found
+        combined = combine(ctx, region, combined, _read(ctx, totals, tensors))
+    return combined
 
 
 def _read(ctx: Context, variables: Sequence[Variable], tensors: Sequence[Tensor]) -> list[Lanes]:
@@ -158,10 +158,10 @@ def _scan(
         return
     with b.loop(size - 1) as number, ctx.block():
         here = b.add(number, integer(1))
-        found = combine(ctx, operation.regions[0], _read(ctx, totals, tensors), at(here))
-        for total, lane in zip(totals, found, strict=True):
+        combined = combine(ctx, operation.regions[0], _read(ctx, totals, tensors), at(here))
+        for total, lane in zip(totals, combined, strict=True):
             b.set(total, lane.vector(b))
-        _store(ctx, buffers, index_at(here), found)
+        _store(ctx, buffers, index_at(here), combined)
 
 
 def combine(ctx: Context, region: Region, left: Sequence[Lanes], right: Sequence[Lanes]) -> list[Lanes]:

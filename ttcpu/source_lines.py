@@ -38,9 +38,9 @@ class SourceLines:
         return self._node(f"!DILocation(line: {number}, scope: {scope})")
 
     def _file(self, path: str) -> str:
-        found = PurePath(path)
+        file = PurePath(path)
         return self._node(
-            f'!DIFile(filename: "{_escaped(found.name)}", directory: "{_escaped(str(found.parent))}")'
+            f'!DIFile(filename: "{_escaped(file.name)}", directory: "{_escaped(str(file.parent))}")'
         )
 
     def _node(self, text: str) -> str:

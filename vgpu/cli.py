@@ -139,6 +139,7 @@ def _run_flags(run: argparse.ArgumentParser, costs: MakeMeter | None) -> None:
         "look also for wrong waits, races, barriers, uninitialised data, at half the speed (default: all)"
     )
     add("--checks", nargs="?", const="all", metavar="WHICH,...", help=checks)
+    add("--races", action="store_true", help="look for data races in global memory between all waves")
     if costs:
         add("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
     add("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
@@ -189,6 +190,7 @@ def _run(flags: argparse.Namespace) -> list[str]:
             seed=flags.seed,
             limit=flags.limit,
             checks=_checks(flags.checks, parsed, names),
+            races=flags.races,
             trace=trace,
             source=info,
             meter=costs.meter if costs else None,

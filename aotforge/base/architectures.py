@@ -208,7 +208,9 @@ class Architectures(Manifest):
     def products(self) -> Mapping[str, str]:
         """Arch by product, each in the form of `simplified`."""
         rows = {name: row.all_products for name, row in self.architectures.items()}
-        return {simplified(one): name for name, many in (rows | self.other_archs).items() for one in many}
+        return {
+            simplified(product): name for name, many in (rows | self.other_archs).items() for product in many
+        }
 
 
 _FEATURES = re.compile(r"([a-z]+[+-](:[a-z]+[+-])*)?")
@@ -261,7 +263,7 @@ def find_arch(text: str, architectures: Architectures, *, also: Collection[str] 
 def parse_archs(text: str, architectures: Architectures) -> tuple[NamedArch, ...]:
     """The archs of an `--arch` flag, joined by commas, in its order. Raises as `find_arch`."""
     named = tuple(find_arch(part, architectures) for part in text.split(","))
-    archs = [one.arch for one in named]
+    archs = [architecture.arch for architecture in named]
     if twice := [arch for arch in archs if archs.count(arch) > 1]:
         raise UnknownNameError(f"arch {twice[0]} is named twice", hint="name each arch once")
     return named

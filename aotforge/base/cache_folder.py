@@ -27,7 +27,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 def check_cache_name(folder: Path) -> None:
     """Raises CacheError for a path with a character that CMake, shells or lists of folders interpret."""
-    odd = [one for one in str(folder) if one in ';"$\\:' or not one.isprintable()]
+    odd = [character for character in str(folder) if character in ';"$\\:' or not character.isprintable()]
     if odd:
         raise CacheError(
             f"cache folder {str(folder)!r} has {odd[0]!r} in its path",
@@ -99,26 +99,26 @@ def usage(cache: Path) -> tuple[KindUsage, ...]:
     """Every kind and every other folder of the cache, the largest first. Raises OutputError."""
     kinds: dict[str, list[StoredObject]] = {}
     with output_errors(cache):
-        for one in _stored_objects(cache):
-            kinds.setdefault(one.kind, []).append(one)
+        for stored in _stored_objects(cache):
+            kinds.setdefault(stored.kind, []).append(stored)
         for folder in cache.iterdir() if cache.is_dir() else ():
             if folder.name not in kinds and folder.is_dir() and not folder.is_symlink():
                 kinds[folder.name] = [
                     StoredObject(kind=folder.name, path=path, size=_tree_size(path))
                     for path in folder.iterdir()
                 ]
-    found = [
+    usages = [
         KindUsage(
             kind=kind,
             objects=len(objects),
-            size=sum(one.size for one in objects),
-            collected=any(one.used for one in objects),
-            oldest=min((one.used for one in objects), default=0.0),
-            newest=max((one.used for one in objects), default=0.0),
+            size=sum(stored.size for stored in objects),
+            collected=any(stored.used for stored in objects),
+            oldest=min((stored.used for stored in objects), default=0.0),
+            newest=max((stored.used for stored in objects), default=0.0),
         )
         for kind, objects in kinds.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.size, one.kind)))
+    return tuple(sorted(usages, key=lambda kind_usage: (-kind_usage.size, kind_usage.kind)))
 
 
 def evict(cache: Path, limit: int) -> Collection:
@@ -126,13 +126,13 @@ def evict(cache: Path, limit: int) -> Collection:
     removed = freed = 0
     newest = time.time() - IN_USE_SECONDS
     with output_errors(cache):
-        objects = sorted(_stored_objects(cache), key=lambda one: one.used)
-        left = sum(one.size for one in objects)
-        for one in objects:
-            if left <= limit or one.used > newest:
+        objects = sorted(_stored_objects(cache), key=lambda stored: stored.used)
+        left = sum(stored.size for stored in objects)
+        for stored in objects:
+            if left <= limit or stored.used > newest:
                 break
-            _remove(one.path)
-            left, removed, freed = left - one.size, removed + 1, freed + one.size
+            _remove(stored.path)
+            left, removed, freed = left - stored.size, removed + 1, freed + stored.size
     return Collection(removed=removed, freed=freed, left=left)
 
 

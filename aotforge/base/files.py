@@ -263,10 +263,10 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def swap(one: Path, other: Path) -> bool:
+def swap(path: Path, other: Path) -> bool:
     """Swaps two paths atomically (Linux renameat2); False when kernel or file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
-    result = renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    result = renameat2(_AT_FDCWD, os.fsencode(path), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     return int(result) == 0

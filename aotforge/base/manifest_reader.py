@@ -85,8 +85,8 @@ def parse_yaml(text: str, path: Path) -> Document:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ManifestError(f"{path}:{line}: malformed YAML: {problem}") from None
     if not isinstance(values, dict):
-        found = "a list" if isinstance(values, list) else "a value" if node else "nothing"
-        raise ManifestError(f"{path}:1: expected keys and values, found {found}")
+        actual = "a list" if isinstance(values, list) else "a value" if node else "nothing"
+        raise ManifestError(f"{path}:1: expected keys and values, found {actual}")
     return Document(path, node, values)
 
 
@@ -98,7 +98,7 @@ def write_yaml(values: dict[str, Any]) -> str:
 def _tuples(value: Any) -> Any:
     """Lists as tuples, which models have."""
     if isinstance(value, dict):
-        return {key: _tuples(one) for key, one in value.items()}
+        return {key: _tuples(item) for key, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
@@ -126,10 +126,10 @@ def _validated(document: Document, model: type[M]) -> M:
         return model.model_validate(_tuples(document.values))
     except ValidationError as error:
         # a key that is missing is often one that is misspelt, so the misspelling comes first
-        found = sorted(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
-        first = found[0]
+        problems = sorted(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
+        first = problems[0]
         where = f"{document.path}:{document.line(first['loc'])}: {_key(first['loc'])}"
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ManifestError(
             f"{where}: {_REASONS.get(first['type'], first['msg'])}{more}",
             cause=_cause(model, first),

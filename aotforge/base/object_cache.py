@@ -75,19 +75,19 @@ class ObjectCache(Generic[T]):
         damage: DamagedObjectError | None = None
         try:
             if (data := self._read(key)) is not None:
-                found = self.parse(data, key)
+                parsed = self.parse(data, key)
                 self.shared.offer(self.kind, key, data)
-                return found
+                return parsed
         except DamagedObjectError as error:
             damage = error
         if (data := self.shared.load(self.kind, key)) is not None:
             try:
-                found = self.parse(data, key)
+                parsed = self.parse(data, key)
             except DamagedObjectError as error:
                 self.shared.reject(self.kind, key, str(error))
             else:
                 self.write(self.path(key), data)
-                return found
+                return parsed
         if damage is not None:
             raise damage
         return None

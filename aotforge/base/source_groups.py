@@ -89,7 +89,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
     """Files of a group by their path below `root`, sorted. Raises ToolchainError for an idle pattern."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for pattern in GROUPS[group]:
         matched = {
             path.relative_to(root).as_posix(): path
@@ -103,10 +103,10 @@ def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
                 hint="git status shows what is missing; git checkout -- . restores it",
             )
         if pattern.startswith("!"):
-            found = {name: path for name, path in found.items() if name not in matched}
+            files = {name: path for name, path in files.items() if name not in matched}
         else:
-            found |= matched
-    return dict(sorted(found.items()))
+            files |= matched
+    return dict(sorted(files.items()))
 
 
 def group_digest(group: str, root: Path = ROOT) -> str:

@@ -80,7 +80,9 @@ class TuningFiles:
     def of(self, arch: str, warp_size: int) -> tuple[Path, Tuning]:
         """The file of an arch or of one that it extends. Raises RulesError without one and a default."""
         lineage = load_architectures().lineage(arch)
-        files = [(path, one) for name in lineage for path, one in self.files.items() if name in one.archs]
+        files = [
+            (path, table) for name in lineage for path, table in self.files.items() if name in table.archs
+        ]
         files += [row for row in self.files.items() if row[1].default_warp_size == warp_size]
         if files:
             return files[0]
@@ -90,14 +92,16 @@ class TuningFiles:
 
     def rows(self, kernel: str, arch: str, warp_size: int, make: Callable[..., T]) -> tuple[T, ...]:
         """The kernel's rows for an arch, made by `make` from their cells. Raises RulesError."""
-        path, found = self.of(arch, warp_size)
-        if kernel not in found.kernels:
+        path, table = self.of(arch, warp_size)
+        if kernel not in table.kernels:
             every = (
-                (path, one) for path, one in self.files.items() if one.every_arch and kernel in one.kernels
+                (path, other)
+                for path, other in self.files.items()
+                if other.every_arch and kernel in other.kernels
             )
-            path, found = next(every, (path, found))
+            path, table = next(every, (path, table))
         made = []
-        for number, row in enumerate(found.kernels.get(kernel, ()), 1):
+        for number, row in enumerate(table.kernels.get(kernel, ()), 1):
             try:
                 made.append(make(**row))
             except TypeError as error:

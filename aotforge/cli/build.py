@@ -267,9 +267,9 @@ def diff(before: Annotated[str, "a finished release's folder"], after: Annotated
     """Differences of two releases: tools, packs, images, resources, verdicts, files."""
     from aotforge.release.compare import compare_releases
 
-    found = compare_releases(Path(before), Path(after))
+    differences = compare_releases(Path(before), Path(after))
     lines = [
-        f"{one.kind:9} {one.name}: {one.before or 'missing'} -> {one.after or 'missing'}".replace("\n", "\\n")
-        for one in found
+        f"{row.kind:9} {row.name}: {row.before or 'missing'} -> {row.after or 'missing'}".replace("\n", "\\n")
+        for row in differences
     ]
-    return Result([asdict(one) for one in found], lines or ["nothing differs"])
+    return Result([asdict(row) for row in differences], lines or ["nothing differs"])

@@ -65,7 +65,7 @@ def compat(
         return Result({"cmake": text}, [text.rstrip("\n")])
     matrix = load_matrix(ROOT, version)
     if pytorch and arch:
-        found = recommend(
+        recommendation = recommend(
             matrix,
             ROOT,
             pytorch=pytorch,
@@ -75,7 +75,7 @@ def compat(
             fork=fork,
             any_level=version is None,
         )
-        return Result(asdict(found), [recommendation_text(found)])
+        return Result(asdict(recommendation), [recommendation_text(recommendation)])
     if pytorch:
         row = matrix.find(pytorch, fork=fork)
         release = matrix.release_named(aotriton) if aotriton else None

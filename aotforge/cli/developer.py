@@ -85,7 +85,7 @@ def doctor(
         output=Path(output or ROOT / "releases" / "dist").absolute(),
         environment=os.environ,
     )
-    return examine(request, [one.strip() for one in purpose.split(",")])
+    return examine(request, [word.strip() for word in purpose.split(",")])
 
 
 @command("wheel")
@@ -150,10 +150,10 @@ def docs(
 @command("bench")
 def bench(name: Annotated[str | None, "one benchmark, e.g. pack_size (default: all)"] = None) -> None:
     """Measure speed and size as ratios against peers; see docs/benchmarks.md."""
-    found = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
-    if name and name not in found:
-        raise UnknownNameError(f"unknown benchmark {name}", hint=suggest(name, found))
-    _run_all([[sys.executable, "-m", f"benchmarks.{stem}"] for stem in ([name] if name else found)])
+    stems = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
+    if name and name not in stems:
+        raise UnknownNameError(f"unknown benchmark {name}", hint=suggest(name, stems))
+    _run_all([[sys.executable, "-m", f"benchmarks.{stem}"] for stem in ([name] if name else stems)])
 
 
 @command("ci.matrix")
@@ -183,16 +183,16 @@ def lock(
     from aotforge.run.rootfs.lock import lock_rootfs
 
     rows = []
-    for one in name or rootfs_names(ROOT):
+    for rootfs in name or rootfs_names(ROOT):
         spec, made = lock_rootfs(
             ROOT,
-            one,
+            rootfs,
             cache=cache_folder(cache),
             environment=os.environ,
             observer=_observer(),
             keep=keep,
         )
-        rows.append({"name": one, "digest": made.digest, "file": str(spec.lock_file)})
+        rows.append({"name": rootfs, "digest": made.digest, "file": str(spec.lock_file)})
     return Result(rows, ["  ".join(row.values()) for row in rows])
 
 

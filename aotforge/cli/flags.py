@@ -73,21 +73,23 @@ class FlagTask(Task[Any]):
         signature = inspect.signature(body)
         self.parameters = dict(signature.parameters)
         self.requests = {
-            name: one.annotation
-            for name, one in self.parameters.items()
-            if isinstance(one.annotation, type) and is_dataclass(one.annotation)
+            name: parameter.annotation
+            for name, parameter in self.parameters.items()
+            if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation)
         }
         self.json = signature.return_annotation is not None and Output not in self.requests.values()
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Flags of the body; those without a default are positional, in their order."""
         flags: list[Argument] = []
-        for name, one in self.parameters.items():
+        for name, parameter in self.parameters.items():
             if kind := self.requests.get(name):
                 flags += list(_request_flags(kind))
             else:
-                required = one.default is inspect.Parameter.empty
-                flags.append(_flag(name, one.annotation, None if required else one.default, required))
+                required = parameter.default is inspect.Parameter.empty
+                flags.append(
+                    _flag(name, parameter.annotation, None if required else parameter.default, required)
+                )
         return [*flags, _flag("json", Json, False)] if self.json else flags
 
     def __call__(self, *_context: Any, **values: Any) -> Any:

@@ -35,11 +35,11 @@ def images(
     from aotforge.deliver.extract import open_packs
     from aotforge.pack.listing import cat_image, list_images, listing_fields, listing_lines
 
-    listed = [(one, list_images(one)) for one in open_packs(Path(pack).absolute())]
+    listed = [(opened, list_images(opened)) for opened in open_packs(Path(pack).absolute())]
     if not image:
         every = [row for _, rows in listed for row in rows]
         return Result(listing_fields(every), listing_lines(every))
-    holders = [one for one, rows in listed if any(row.digest.startswith(image.lower()) for row in rows)]
+    holders = [opened for opened, rows in listed if any(row.digest.startswith(image.lower()) for row in rows)]
     data = cat_image((holders or [listed[0][0]])[0], image)
     if output:
         write_atomic(Path(output).absolute(), data)
@@ -65,11 +65,11 @@ def coverage(
 
     made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
     packs = open_packs(Path(pack).absolute())
-    tables = [pack_coverage(one) for one in packs]
+    tables = [pack_coverage(opened) for opened in packs]
     served = tool.coverage(made, packs)
     fields = {
         "packs": [asdict(table) for table in tables],
-        "calls": [asdict(one) for one in served],
+        "calls": [asdict(call) for call in served],
         "refused": dict(refusals),
     }
     return Result(fields, tool.coverage_lines(tables, served, refusals))
@@ -95,13 +95,13 @@ def cache(
     if prune is not None:
         return _prune(folder, prune, shared, absolute(cache_keys))
     kinds, now = usage(folder), time.time()
-    fields: dict[str, object] = {"cache": str(folder), "kinds": [asdict(one) for one in kinds]}
+    fields: dict[str, object] = {"cache": str(folder), "kinds": [asdict(row) for row in kinds]}
     lines = []
-    for one in kinds:
-        days = f"used {(now - one.newest) / 86400:.0f} to {(now - one.oldest) / 86400:.0f} days ago"
-        used = days if one.collected else ""
-        lines.append(f"{one.size / 1e6:10.1f} MB  {one.objects:6}  {one.kind:24}{used}".rstrip())
-    lines.append(f"{sum(one.size for one in kinds) / 1e6:10.1f} MB  in {folder}")
+    for row in kinds:
+        days = f"used {(now - row.newest) / 86400:.0f} to {(now - row.oldest) / 86400:.0f} days ago"
+        used = days if row.collected else ""
+        lines.append(f"{row.size / 1e6:10.1f} MB  {row.objects:6}  {row.kind:24}{used}".rstrip())
+    lines.append(f"{sum(row.size for row in kinds) / 1e6:10.1f} MB  in {folder}")
     if shared:
         from aotforge.publish.shared_cache import shared_usage
         from aotforge.publish.stores.store import redact_urls
@@ -158,8 +158,8 @@ def status(
         from aotforge.base.files import write_atomic
         from aotforge.devtools.build_report import build_trace
 
-        by_name = {one.name: one for one in records}
-        record = by_name.get(name) if name else next((one for one in records if one.state != "running"), None)
+        by_name = {listed.name: listed for listed in records}
+        record = by_name.get(name) if name else next((r for r in records if r.state != "running"), None)
         if record is None:
             raise UnknownNameError(
                 f"unknown build {name}" if name else "no build has ended here",
@@ -171,11 +171,11 @@ def status(
         shown = {"file": str(file), "build": record.name, "state": record.state}
         return Result(shown, [f"{file}: build {record.name}, {record.state}"])
     brief = [
-        {name: value for name, value in asdict(one).items() if name not in ("compiled", "executed")}
-        | {"compiled": len(one.compiled), "executed": len(one.executed), "seconds": one.seconds}
-        for one in records[:count]
+        {name: value for name, value in asdict(listed).items() if name not in ("compiled", "executed")}
+        | {"compiled": len(listed.compiled), "executed": len(listed.executed), "seconds": listed.seconds}
+        for listed in records[:count]
     ]
-    return Result(brief, [one.line() for one in records[:count]] or ["no builds"])
+    return Result(brief, [listed.line() for listed in records[:count]] or ["no builds"])
 
 
 def _settings() -> Iterator[dict[str, str]]:

@@ -51,7 +51,7 @@ class AotforgeProgram(Program):
 
     def core_args(self) -> list[Argument]:
         """Those of invoke that are not about commands which tasks run."""
-        return [one for one in super().core_args() if one.names[0] in _CORE]
+        return [argument for argument in super().core_args() if argument.names[0] in _CORE]
 
     def parse_core(self, argv: list[str] | None) -> None:
         """Parses them; modules are compiled once, which invoke's own program never keeps."""
@@ -88,13 +88,15 @@ class AotforgeProgram(Program):
     def _refuse(self, text: str, name: str) -> NoReturn:
         """Raises UsageError for what invoke could not parse."""
         tasks = {
-            one: task for task in self._make_parser().contexts.values() for one in (task.name, *task.aliases)
+            alias: task
+            for task in self._make_parser().contexts.values()
+            for alias in (task.name, *task.aliases)
         }
         word = match[1] if (match := re.search(r"(?:No idea what '|unknown flag )([^']*)", text)) else ""
         hint = f"{PROGRAM} --list"
         if (task := tasks.get(name)) is None:
             word = name or word
-            known = sorted(tasks) if name else [f"--{one}" for one in sorted(_CORE)]
+            known = sorted(tasks) if name else [f"--{flag}" for flag in sorted(_CORE)]
             what = f"{word} is not a {'task' if name else 'flag'}"
         else:
             known, hint = [*task.flags, *task.inverse_flags], f"{PROGRAM} {name} --help"
@@ -125,7 +127,7 @@ def _reworded(text: str, name: str) -> str:
         return f"{name}: --{flag[1].strip('_').replace('_', '-')} needs a value"
     if "did not receive" in text:
         return f"{name} needs " + " and ".join(
-            f"--{one.replace('_', '-').strip('-')}" for one in re.findall(r"'([^']*)'", text)[1:]
+            f"--{flag_name.replace('_', '-').strip('-')}" for flag_name in re.findall(r"'([^']*)'", text)[1:]
         )
     return f"{name}: {text}"
 

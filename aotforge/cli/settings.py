@@ -48,7 +48,7 @@ def load_settings(folder: Path) -> dict[str, Any]:
         if name not in known:
             raise ManifestError(
                 f"{path} has an unknown key {key}",
-                hint=suggest(key, [one.replace("_", "-") for one in known]),
+                hint=suggest(key, [known_key.replace("_", "-") for known_key in known]),
             )
         settings[name] = float(value) if known[name] is float and type(value) is int else value
         if type(settings[name]) is not known[name]:
@@ -69,7 +69,7 @@ def _kinds() -> dict[str, type]:
 
 def project_facts(root: Path) -> dict[str, tuple[str, str]]:
     """Defaults of the project's files with the file, from its text: loading manifests takes longer."""
-    found = {}
+    facts = {}
     for name, file, pattern in (
         ("profile", "manifests/profiles.yaml", r"^default: *(\S+)"),
         ("version", "manifests/release.yaml", r"^api_level: *(\S+)"),
@@ -77,8 +77,8 @@ def project_facts(root: Path) -> dict[str, tuple[str, str]]:
         ("triton", "requirements/build.txt", r"^triton==(\S+)"),
     ):
         match = re.search(pattern, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
-        found[name] = (match[1] if match else "unknown", file)
-    return found
+        facts[name] = (match[1] if match else "unknown", file)
+    return facts
 
 
 def kind_of(annotation: Any) -> type[Any]:

@@ -37,15 +37,15 @@ def archs_of(arch: str | None) -> tuple[str, ...]:
         from aotforge.targets.installed import native_archs
 
         native = native_archs()
-        served = [one for one in native if one in known.architectures]
-        others = ", ".join(one for one in native if one not in served)
+        served = [native_arch for native_arch in native if native_arch in known.architectures]
+        others = ", ".join(native_arch for native_arch in native if native_arch not in served)
         arch = ",".join(served or native)
         print_status(f"note: native is {arch}" + (f"; no kernels for {others}" if served and others else ""))
     archs = parse_archs(arch, known)
-    for one in archs:
-        if one.note:
-            print_status(f"note: {one.note}")
-    return tuple(one.arch for one in archs)
+    for parsed in archs:
+        if parsed.note:
+            print_status(f"note: {parsed.note}")
+    return tuple(parsed.arch for parsed in archs)
 
 
 def one_arch(arch: str) -> str:

@@ -37,6 +37,8 @@ PACKAGE = "aotforge_kernels"
 """Kernels are modules of this package in every kernels root, because module names enter symbols of functions
 that are not inlined."""
 
+_GPU_IR = "ttgir"
+"""The stage of Triton whose result conversions are cured in."""
 _VALUE_TYPES: dict[str, ValueType] = {"i32": "i32", "i64": "i64", "u64": "u64", "fp32": "f32"}
 
 
@@ -178,6 +180,8 @@ def lower(
     assembly = ""
     for name, stage in stages.items():
         module = stage(module, metadata)
+        if name == _GPU_IR:
+            module = vendor.with_exact_conversions(module, context, cures)
         if name == vendor.text_stage:
             module = assembly = vendor.without_hazards(module, cures)
     return module, assembly, metadata

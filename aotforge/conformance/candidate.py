@@ -61,8 +61,8 @@ def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
     """The newest release in the first of `folders` that has one of the API levels. Raises ReleaseError."""
     for folder in folders:
         # a name with a dot is a release in progress, or one that was left by a killed process
-        found = list(folder.glob(f"[!.]*/{SUMS}"))
-        if fitting := [path for path in found if not levels or level_of(path.parent.name) in levels]:
+        paths = list(folder.glob(f"[!.]*/{SUMS}"))
+        if fitting := [path for path in paths if not levels or level_of(path.parent.name) in levels]:
             return max(fitting, key=lambda path: path.stat().st_mtime).parent
     raise ReleaseError(
         f"{folders[-1]} holds no release" + (f" of API level {' or '.join(levels)}" if levels else ""),
@@ -132,10 +132,10 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> Iterator[Findi
     promised = f"ROCm {' '.join(rocms)}; {', '.join(sorted(candidate.packs()))}"
     yield finding_from("folder", what, _completeness_violations(candidate, rocms), promised)
     what = "the same library under every ROCm's name"
-    differing = len({one.tar for one in candidate.runtimes}) > 1
+    differing = len({runtime.tar for runtime in candidate.runtimes}) > 1
     yield finding_from("folder", what, ["the tarballs differ"] if differing else [])
     what = f"uncompressed tars as {MANIFEST} and {TAR_SUMS} name them"
-    tars = {str(one).removesuffix(".gz"): one.tar for one in archives}
+    tars = {str(archive).removesuffix(".gz"): archive.tar for archive in archives}
     yield finding_from("folder", what, _tar_violations(release, tars))
     # those of the same bytes have the same faults
     distinct = {archive.root: archive for archive in archives}.values()
@@ -153,14 +153,14 @@ def _file_violations(release: Release) -> list[str]:
 
 
 def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> list[str]:
-    found = {archive.rocm for archive in candidate.runtimes}
+    versions = {archive.rocm for archive in candidate.runtimes}
     images = candidate.packs().keys()
     texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
     listed = {pack.name for pack in candidate.release.contents.packs}
     others = [archive for archive in candidate.archives if archive.release != candidate.release.name]
     return [
-        *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found),
-        *(f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))),
+        *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in versions),
+        *(f"ROCm {rocm} is not promised" for rocm in sorted(versions - set(rocms))),
         *(f"{archive} is not of {candidate.release.name}" for archive in others),
         *(f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)),
         *(f"the image pack {name} is missing" for name in sorted(listed - images)),
@@ -170,18 +170,18 @@ def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> li
 
 def _tar_violations(release: Release, tars: Mapping[str, str]) -> list[str]:
     listed = release.contents.tarballs
-    found = [
+    violations = [
         f"{tar}.gz holds another tar than {MANIFEST} lists" for tar in tars if listed.get(tar) != tars[tar]
     ]
-    found += [f"{tar}.gz is missing" for tar in sorted(listed.keys() - tars.keys())]
+    violations += [f"{tar}.gz is missing" for tar in sorted(listed.keys() - tars.keys())]
     try:
         described = read_sums(release.folder / TAR_SUMS)
     except ReleaseError as error:
-        return [*found, error.what]
+        return [*violations, error.what]
     others = {str(name): release.sums[str(name)] for name in release.of("windows")}
     if described != {**tars, **others, MANIFEST: release.sums[MANIFEST]}:
-        found.append(f"{TAR_SUMS} lists other archives")
-    return found
+        violations.append(f"{TAR_SUMS} lists other archives")
+    return violations
 
 
 def files_below(root: Path) -> list[Path]:

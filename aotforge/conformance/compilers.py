@@ -62,10 +62,12 @@ def find_compilers(path: str | None = None, *, every: bool = False) -> tuple[Com
     chosen: list[Compiler] = []
     for family, program in _PROGRAMS.items():
         names = (program, *(f"{program}-{version}" for version in WANTED[family]))
-        found = {
-            one.version: one for name in names if (one := _identify(family, shutil.which(name, path=path)))
+        by_version = {
+            compiler.version: compiler
+            for name in names
+            if (compiler := _identify(family, shutil.which(name, path=path)))
         }
-        fitting = [found[version] for version in WANTED[family] if version in found]
+        fitting = [by_version[version] for version in WANTED[family] if version in by_version]
         chosen += fitting if every else fitting[-1:]
     return tuple(chosen)
 

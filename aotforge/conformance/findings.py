@@ -39,18 +39,18 @@ def finding_from(
     check: str, what: str, violations: Iterable[str], evidence: str = "", *, row: str = ""
 ) -> Finding:
     """Failed with the violations, or passed with `evidence` when there are none."""
-    found = list(violations)
-    if not found:
+    listed = list(violations)
+    if not listed:
         return passed(check, what, evidence, row=row)
-    more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    return failed(check, what, "; ".join(found[:_LISTED]) + more, row=row)
+    more = f"; and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return failed(check, what, "; ".join(listed[:_LISTED]) + more, row=row)
 
 
 def set_violations(
-    found: Iterable[str], wanted: Iterable[str], extra: str, missing: str = "is missing"
+    actual: Iterable[str], wanted: Iterable[str], extra: str, missing: str = "is missing"
 ) -> list[str]:
     """Violations of two sets of names that must be equal, worded by `extra` and `missing`."""
-    there, needed = set(found), set(wanted)
+    there, needed = set(actual), set(wanted)
     lacking = [f"{name} {missing}" for name in sorted(needed - there)]
     return lacking + [f"{name} {extra}" for name in sorted(there - needed)]
 

@@ -87,9 +87,9 @@ class Compatibility:
         project = "rocm-fork" if fork or amd else "upstream"
         wanted = ".".join(pytorch.removeprefix("v").split("+")[0].split(".")[:2])
         rows = [row for row in self.rows if row.project == project]
-        found = [row for row in rows if row.pytorch == wanted]
-        found = found or [row for row in rows if row.and_older and _not_newer(wanted, row.pytorch)]
-        if not found:
+        matching = [row for row in rows if row.pytorch == wanted]
+        matching = matching or [row for row in rows if row.and_older and _not_newer(wanted, row.pytorch)]
+        if not matching:
             raise UnknownNameError(
                 f"{project} PyTorch {pytorch} is not in the matrix",
                 # the nearest name of another version would be another PyTorch
@@ -97,7 +97,7 @@ class Compatibility:
                 hint="`./dev compat` lists the rows"
                 + ("" if project == "rocm-fork" else "; --fork means ROCm/pytorch"),
             )
-        return found[-1]
+        return matching[-1]
 
     def service(self, row: Row) -> Service:
         """Our release's use for that row."""

@@ -224,8 +224,8 @@ class TensorViews(Manifest):
     @property
     def methods(self) -> list[str]:
         """Names of the members without the constructors."""
-        found = (re.search(r"(\w+|operator bool)\(", member) for member in self.members)
-        return sorted({match.group(1) for match in found if match} - {"TensorView"})
+        matches = (re.search(r"(\w+|operator bool)\(", member) for member in self.members)
+        return sorted({match.group(1) for match in matches if match} - {"TensorView"})
 
 
 class Constants(Manifest):

@@ -90,7 +90,7 @@ def _cells(compat: Compatibility, row: Row, numbers: dict[str, int]) -> list[str
     title = " ".join(filter(None, (row.version, row.period)))
     notes = "".join(f"[{numbers[name]}]" for name in row.notes)
     relations = (row.releases("pins"), row.releases("compiles"), row.releases("drop-in-only"))
-    cells = [", ".join(found) or "-" for found in relations]
+    cells = [", ".join(releases) or "-" for releases in relations]
     return [Text(f"{title} {notes}"), *cells, "; ".join(row.prohibitions()) or "-", Text(word, style=colour)]
 
 
@@ -149,6 +149,6 @@ def explain_fields(compat: Compatibility, row: Row, release: str | None) -> dict
     }
 
 
-def recommendation_text(found: Recommendation) -> str:
+def recommendation_text(recommendation: Recommendation) -> str:
     """The recommendation for a terminal."""
-    return render("recommendation.txt.jinja", found=found).rstrip()
+    return render("recommendation.txt.jinja", recommendation=recommendation).rstrip()

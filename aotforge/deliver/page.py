@@ -62,9 +62,9 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
     Raises ReleaseError, OutputError.
     """
     # a name with a dot is a release in progress, or one that was left by a killed process
-    found = [path.parent for path in folder.glob(f"[!.]*/{RELEASE_JSON}")]
-    found.sort(key=lambda path: list(map(int, re.findall(r"\d+", path.name))), reverse=True)
-    if not found:
+    folders = [path.parent for path in folder.glob(f"[!.]*/{RELEASE_JSON}")]
+    folders.sort(key=lambda path: list(map(int, re.findall(r"\d+", path.name))), reverse=True)
+    if not folders:
         raise ReleaseError(
             f"{folder} holds no finished release",
             cause=f"none of its folders has a {RELEASE_JSON}",
@@ -73,7 +73,7 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
     compat = load_matrix(checkout)
     releases: list[ReleasePage] = []
     wheels: list[IndexedWheel] = []
-    for path in found:
+    for path in folders:
         releases.append(read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")))
         wheels += read_wheels(path, yanked=yanked.get(path.name, ""))
     page = make_page(

@@ -39,13 +39,13 @@ def read_wheels(folder: Path, *, yanked: str = "") -> list[IndexedWheel]:
     for path in sorted(folder.glob("*.whl")):
         name = parse_wheel_name(path.name)
         assert name is not None, path
-        found = _REQUIRES.search(read_metadata(path, name))
+        requires = _REQUIRES.search(read_metadata(path, name))
         wheels.append(
             IndexedWheel(
                 release=folder.name,
                 name=name,
                 sha256=sha256_file(path),
-                requires_python=found[1].decode() if found else "",
+                requires_python=requires[1].decode() if requires else "",
                 yanked=yanked,
             )
         )

@@ -69,7 +69,7 @@ def read_calls(path: Path) -> tuple[Counter[Call], Counter[str]]:
 
 def coverage(calls: Mapping[Call, int], packs: Sequence[OpenPack]) -> tuple[CallCoverage, ...]:
     """Every call against every arch of the packs, or its own; the most frequent first."""
-    found = []
+    rows = []
     for call, count in sorted(calls.items(), key=lambda item: (-item[1], item[0].text(), item[0].arch)):
         served = [
             (arch, pack.dispatch) for pack in packs for arch in pack.dispatch.archs if call.arch in ("", arch)
@@ -85,8 +85,8 @@ def coverage(calls: Mapping[Call, int], packs: Sequence[OpenPack]) -> tuple[Call
         row = CallCoverage(
             call=call, count=count, reasons=tuple(sorted(reasons)), general=tuple(sorted(general))
         )
-        found.append(row)
-    return tuple(found)
+        rows.append(row)
+    return tuple(rows)
 
 
 def _is_general(call: Call, table: DispatchTable, arch: str) -> bool:
@@ -101,7 +101,7 @@ def _chosen(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> Dis
     functional = _functional(kernel, values, arch)
     choices = functional.choices if functional else ()
     value = lambda name: values.get(name, 0)  # noqa: E731
-    return next((one for one in choices if all(each.holds(value) for each in one.predicates)), None)
+    return next((choice for choice in choices if all(each.holds(value) for each in choice.predicates)), None)
 
 
 def _estimated(call: Call, arch: str) -> str:
@@ -138,8 +138,8 @@ def _kernel_reason(kernel: DispatchKernel, values: Mapping[str, int], arch: str)
     if _functional(kernel, values, arch) is None:
         key = ", ".join(f"{name} {values.get(name, 0)}" for name in kernel.keys)
         return f"{kernel.name} has no image for {key}"[:_REASON]
-    found = _chosen(kernel, values, arch)
-    return "" if found else f"{kernel.name} has images under conditions that do not hold"
+    choice = _chosen(kernel, values, arch)
+    return "" if choice else f"{kernel.name} has images under conditions that do not hold"
 
 
 def _functional(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> DispatchFunctional | None:
@@ -168,11 +168,11 @@ def coverage_lines(
         lines.append(
             f"{pack.pack}: {pack.images} images, {pack.bytes:,} bytes; PyTorch's gates served: {served}"
         )
-        lines += [f"  {one.kernel} on {one.arch}: {one.text()}" for one in pack.kernels]
-    for one in calls:
-        for arch, reason in one.reasons:
-            state = f"no: {reason}" if reason else _how(arch, dict(one.general))
-            lines.append(f"{one.count:>6} x {one.call.text()} on {arch}: {state}")
+        lines += [f"  {kernel.kernel} on {kernel.arch}: {kernel.text()}" for kernel in pack.kernels]
+    for row in calls:
+        for arch, reason in row.reasons:
+            state = f"no: {reason}" if reason else _how(arch, dict(row.general))
+            lines.append(f"{row.count:>6} x {row.call.text()} on {arch}: {state}")
     lines += [f"{count:>6} x refused by the library: {text}" for text, count in sorted(refusals.items())]
     return lines
 

@@ -51,9 +51,9 @@ class DebugReport:
         if self.quit:
             return [*head, "the debugger was quit: outputs are not compared"]
         shares = (
-            f"{one.name:6} largest error {one.error:.3g}; of the bounds {one.tensor:.2%} for the tensor, "
-            f"{one.element:.2%} for an element, {one.tile:.2%} for a tile"
-            for one in self.outputs
+            f"{output.name:6} largest error {output.error:.3g}; of the bounds {output.tensor:.2%} for the "
+            f"tensor, {output.element:.2%} for an element, {output.tile:.2%} for a tile"
+            for output in self.outputs
         )
         return [*head, *shares, *(self.failures or ["passed"])]
 

@@ -83,10 +83,10 @@ def write_pages(root: Path, folder: Path) -> None:
 def moved_links(text: str, name: str, places: Mapping[str, str]) -> str:
     """The page `name` with links to pages as they are at `places`; mkdocs refuses links to anything else."""
 
-    def replace(found: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[1]))
+    def replace(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), match[1]))
         here = posixpath.dirname(places[name]) or "."
-        return posixpath.relpath(places[target], here) if target in places else found[1]
+        return posixpath.relpath(places[target], here) if target in places else match[1]
 
     return _LINK.sub(replace, text)
 

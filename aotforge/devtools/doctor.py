@@ -70,30 +70,30 @@ class DoctorReport:
         """JSON values."""
         checks = [
             {
-                "name": one.name,
-                "ok": one.error is None,
-                "needed": one.needed,
-                "found": one.found,
-                "error": one.error and one.error.fields(),
+                "name": finding.name,
+                "ok": finding.error is None,
+                "needed": finding.needed,
+                "found": finding.found,
+                "error": finding.error and finding.error.fields(),
             }
-            for one in self.findings
+            for finding in self.findings
         ]
         return {"purposes": self.purposes, "checks": checks}
 
     def lines(self) -> Sequence[str]:
         """A line for each check, with the next step where one that is needed fails."""
         return [
-            f"ok     {one.name:18} {one.found}"
-            if one.error is None
-            else f"FAILS  {one.name:18} {one.error.what}: {one.error.hint or one.error.cause}"
-            if one.needed
-            else f"no     {one.name:18} {one.error.what} (needed for {one.purpose})"
-            for one in self.findings
+            f"ok     {finding.name:18} {finding.found}"
+            if finding.error is None
+            else f"FAILS  {finding.name:18} {finding.error.what}: {finding.error.hint or finding.error.cause}"
+            if finding.needed
+            else f"no     {finding.name:18} {finding.error.what} (needed for {finding.purpose})"
+            for finding in self.findings
         ]
 
     def require_passed(self) -> None:
         """Raises ToolchainError when something that is needed fails."""
-        if failed := [one.name for one in self.findings if one.error and one.needed]:
+        if failed := [finding.name for finding in self.findings if finding.error and finding.needed]:
             raise ToolchainError(
                 f"{', '.join(self.purposes)} would fail here: {', '.join(failed)}",
                 hint="do the next step of each line that FAILS and run ./dev doctor again",
@@ -102,9 +102,9 @@ class DoctorReport:
 
 def examine(request: Request, purposes: Collection[str] = ("build",)) -> DoctorReport:
     """Run all checks. Raises UnknownNameError for a purpose that does not exist."""
-    for one in purposes:
-        if one not in PURPOSES:
-            raise UnknownNameError(f"unknown purpose {one}", hint=suggest(one, PURPOSES))
+    for purpose in purposes:
+        if purpose not in PURPOSES:
+            raise UnknownNameError(f"unknown purpose {purpose}", hint=suggest(purpose, PURPOSES))
     findings = tuple(find(name, request, needed=CHECKS[name][0] in purposes) for name in CHECKS)
     return DoctorReport(purposes=tuple(purposes), findings=findings)
 
@@ -143,7 +143,7 @@ def _memory(_request: Request) -> str:
 
 def _free(folder: Path, least: int) -> str:
     """Space of the file system of a folder that may not exist yet, and that this user can write there."""
-    existing = next(one for one in (folder, *folder.parents) if one.exists())
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(existing, os.W_OK):
         raise ToolchainError(
             f"{existing} cannot be written",
@@ -163,8 +163,8 @@ def _cache(request: Request) -> str:
     if fault and request.environment.get("AOTFORGE_STRICT") == "1":
         check_cache(request.cache)
     check_cache_name(request.cache)
-    found = _free(request.cache, _BUILD_DISK)
-    return f"{found}; a warning at each task: it {fault}" if fault else found
+    space = _free(request.cache, _BUILD_DISK)
+    return f"{space}; a warning at each task: it {fault}" if fault else space
 
 
 def _executors(request: Request) -> str:
@@ -222,12 +222,12 @@ def _installed_images(folder: Path, needed: Sequence[str]) -> str:
     try:
         archs = native_archs()
     except UnsupportedError:
-        found = [", ".join(packs) or "none"]
+        served = [", ".join(packs) or "none"]
     else:
-        found = [f"{arch} {'yes' if any(pack_serves(p, arch) for p in packs) else 'none'}" for arch in archs]
+        served = [f"{arch} {'yes' if any(pack_serves(p, arch) for p in packs) else 'none'}" for arch in archs]
     formats = ("AOTriton's format (.zip, .aks2)", f"this project's format ({DISPATCH_FILE})")
     unread = f"; {', '.join(others)}: {formats[not ours]}, which the installed library does not read"
-    return f"images: {', '.join(found)}{unread if others else ''}"
+    return f"images: {', '.join(served)}{unread if others else ''}"
 
 
 CHECKS: Mapping[str, tuple[str, Callable[[Request], str]]] = {

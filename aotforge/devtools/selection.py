@@ -13,13 +13,15 @@ def find_kernel(root: Path, name: str) -> tuple[LoadedFamily, Kernel]:
     """A kernel by `kernel` or `family.kernel`. Raises UnknownNameError, UnsupportedError when several have
     the name."""
     families = load_families(root / "kernels")
-    every = {f"{one.family.name}.{k.name}": (one, k) for one in families for k in one.family.kernels}
-    found = [value for full, value in every.items() if name in {full, full.partition(".")[2]}]
-    if not found:
+    every = {
+        f"{loaded.family.name}.{k.name}": (loaded, k) for loaded in families for k in loaded.family.kernels
+    }
+    matching = [value for full, value in every.items() if name in {full, full.partition(".")[2]}]
+    if not matching:
         raise UnknownNameError(f"unknown kernel {name}", hint=suggest(name, every))
-    if len(found) > 1:
+    if len(matching) > 1:
         raise UnsupportedError(f"several families have a kernel {name}", hint="name it as family.kernel")
-    return found[0]
+    return matching[0]
 
 
 def require_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
@@ -53,8 +55,8 @@ def choose(kernel: Kernel, keys: Mapping[str, str]) -> Functional:
             hint = suggest(wanted, offered)
             raise UnknownNameError(f"{kernel.name} does not offer {name} = {wanted}", hint=hint)
         kept = [offered[spelt]] if name in keys else list(choice.options)
-        options = [{**one, name: option} for one in options for option in kept]
-    served = next((one for one in options if kernel.allowed(one)), None)
+        options = [{**combination, name: option} for combination in options for option in kept]
+    served = next((combination for combination in options if kernel.allowed(combination)), None)
     if served is None:
         text = ", ".join(f"{name} = {value}" for name, value in keys.items())
         raise UnsupportedError(f"{kernel.name} does not serve {text}")
@@ -69,11 +71,11 @@ def key_numbers(kernel: Kernel, functional: Functional) -> dict[str, int]:
 def find_case(cases: Sequence[Case], name: str | None) -> Case:
     """A case by name, or by the only one that starts so; the first one for None. Raises UnknownNameError,
     UnsupportedError."""
-    found = [case for case in cases if name is None or case.name.startswith(name)]
-    if not found:
+    matching = [case for case in cases if name is None or case.name.startswith(name)]
+    if not matching:
         raise UnknownNameError(f"unknown case {name!r}", hint=suggest(name or "", (c.name for c in cases)))
-    exact = next((case for case in found if case.name == name), None)
-    if exact is None and name is not None and len(found) > 1:
-        names = ", ".join(case.name for case in found)
+    exact = next((case for case in matching if case.name == name), None)
+    if exact is None and name is not None and len(matching) > 1:
+        names = ", ".join(case.name for case in matching)
         raise UnsupportedError(f"several cases start with {name!r}", hint=names)
-    return exact or found[0]
+    return exact or matching[0]

@@ -1,4 +1,4 @@
-"""Writer of deterministic tar and gzip files: one time, no owner, normalised modes; no name in gzip.
+"""Deterministic tar and gzip files: one time, no owner, normalised modes; no name in gzip.
 
 As deflate differs between zlib versions, a tarball's identity is the SHA-256 of the uncompressed tar.
 """
@@ -6,11 +6,12 @@ As deflate differs between zlib versions, a tarball's identity is the SHA-256 of
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, Literal
 
 from aotforge.base.files import new_file
 from aotforge.errors import ReleaseError
@@ -115,3 +116,17 @@ def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = 
     )
     write_tar(packed, entries, layout=tarfile.PAX_FORMAT)
     return packed.getvalue()
+
+
+def unpack(archive: tarfile.TarFile, folder: Path, *, filter: Literal["data", "tar"] = "data") -> None:
+    """Unpacks what a step or this program made, by tarfile's filter: `data` drops owners, `tar` is for a
+    rootfs."""
+    if hasattr(tarfile, "data_filter"):
+        archive.extractall(folder, filter=filter)
+        return
+    for member in archive.getmembers():  # Python 3.11.2, Debian 12's, has no filters
+        member.mode &= 0o755
+        if filter == "data":
+            member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+            member.mode |= 0o755 if member.isdir() else 0o600
+    archive.extractall(folder)

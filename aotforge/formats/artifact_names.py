@@ -73,20 +73,20 @@ class Manylinux:
 
 def parse_manylinux(tag: str) -> Manylinux | None:
     """None for another platform's tag."""
-    found = _MANYLINUX.fullmatch(tag)
-    return found and Manylinux(policy=found[1], glibc=(int(found[2]), int(found[3])), machine=found[4])
+    match = _MANYLINUX.fullmatch(tag)
+    return match and Manylinux(policy=match[1], glibc=(int(match[2]), int(match[3])), machine=match[4])
 
 
 def parse_artifact_name(name: str) -> ArtifactName | None:
     """None for a file name that is not an archive of a release."""
-    found = _NAME.fullmatch(name)
-    if not found:
+    match = _NAME.fullmatch(name)
+    if not match:
         return None
-    kind: Any = "windows" if found["windows"] else found["kind"] or "runtime"
+    kind: Any = "windows" if match["windows"] else match["kind"] or "runtime"
     return ArtifactName(
-        release=found["release"],
+        release=match["release"],
         kind=kind,
-        pack=found["pack"] or found["packs"] or "",
-        platform=found["platform"] or "",
-        rocm=found["rocm"] or "",
+        pack=match["pack"] or match["packs"] or "",
+        platform=match["platform"] or "",
+        rocm=match["rocm"] or "",
     )

@@ -71,8 +71,8 @@ def library_alias(name: str, target: str) -> bytes:
         *(_IDENT, _SHARED, _X86_64, 1, 0, _HEADER.size, headers, 0),
         *(_HEADER.size, _SEGMENT.size, _SEGMENTS, _SECTION.size, len(table), len(table) - 1),
     )
-    body = header + b"".join(_SEGMENT.pack(*one) for one in segments) + bytes(pieces) + names
-    return body + bytes(headers - len(body)) + b"".join(_SECTION.pack(*one) for one in table)
+    body = header + b"".join(_SEGMENT.pack(*entry) for entry in segments) + bytes(pieces) + names
+    return body + bytes(headers - len(body)) + b"".join(_SECTION.pack(*entry) for entry in table)
 
 
 def _sections(names: bytes, places: dict[str, tuple[int, int]], end: int) -> list[tuple[int, ...]]:

@@ -132,7 +132,7 @@ def exports(data: bytes) -> tuple[Export, ...]:
 def read_module(data: bytes) -> Module:
     """Reads a 64-bit module. Raises RuntimeBuildError for anything else."""
     image, exported = _Image(data), exports(data)
-    forwards = {f"{one.forward.rpartition('.')[0]}.DLL".upper() for one in exported if one.forward}
+    forwards = {f"{export.forward.rpartition('.')[0]}.DLL".upper() for export in exported if export.forward}
     return Module(
         imports=tuple(sorted({*imports(data), *forwards})),
         exports=tuple(entry.name for entry in exported if entry.name),
@@ -145,9 +145,9 @@ def read_module(data: bytes) -> Module:
 @_damage()
 def imports(data: bytes) -> tuple[str, ...]:
     """Names of a module's import directory, in capitals, sorted. Raises RuntimeBuildError."""
-    image, found = _Image(data), set()
+    image, names = _Image(data), set()
     entry, _ = image.table(1)
     while entry and image.at("<I", entry + 12):
-        found.add(image.text(image.at("<I", entry + 12)).upper())
+        names.add(image.text(image.at("<I", entry + 12)).upper())
         entry += 20
-    return tuple(sorted(found))
+    return tuple(sorted(names))

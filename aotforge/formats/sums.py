@@ -15,14 +15,14 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\]+)")
 
 def parse_sums(text: str) -> dict[str, str]:
     """SHA-256 by file name. Raises ValueError for an invalid line or name, and a repeated one."""
-    found: dict[str, str] = {}
+    sums: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
-        if not match or match[2] in {*found, ".", ".."}:
+        if not match or match[2] in {*sums, ".", ".."}:
             # without the line: the file may be a link to one that others must not read
             raise ValueError(f"line {number} is not a digest and the name of another file")
-        found[match[2]] = match[1]
-    return found
+        sums[match[2]] = match[1]
+    return sums
 
 
 def read_sums(path: Path) -> dict[str, str]:

@@ -52,11 +52,11 @@ class WheelName:
 
 def parse_wheel_name(file: str) -> WheelName | None:
     """None for another file name, and for one that is spelled otherwise."""
-    found = _NAME.fullmatch(file)
-    if not found:
+    match = _NAME.fullmatch(file)
+    if not match:
         return None
-    name = found["name"].lower().replace("_", "-")
-    made = WheelName(name=name, version=found["version"], platform=found["platform"])
+    name = match["name"].lower().replace("_", "-")
+    made = WheelName(name=name, version=match["version"], platform=match["platform"])
     return made if str(made) == file else None
 
 
@@ -67,8 +67,8 @@ def is_own_project(name: str) -> bool:
 
 def is_attention_wheel(file: str) -> bool:
     """True for the file name of a wheel with the library."""
-    found = parse_wheel_name(file)
-    return found is not None and found.name == ATTENTION
+    wheel = parse_wheel_name(file)
+    return wheel is not None and wheel.name == ATTENTION
 
 
 def write_wheel(
@@ -83,10 +83,10 @@ def write_wheel(
     pure = str(name.platform == "any").lower()
     wheel = f"Wheel-Version: 1.0\nGenerator: aotforge\nRoot-Is-Purelib: {pure}\nTag: {name.tag}\n"
     described = {"WHEEL": wheel.encode("ascii"), **info}
-    found = dict(members) | {f"{name.info}/{file}": data for file, data in described.items()}
+    files = dict(members) | {f"{name.info}/{file}": data for file, data in described.items()}
     record = f"{name.info}/RECORD"
-    found[record] = record_bytes(found, record)
-    write_zip(folder / str(name), found, epoch=epoch)
+    files[record] = record_bytes(files, record)
+    write_zip(folder / str(name), files, epoch=epoch)
     return folder / str(name)
 
 
@@ -143,6 +143,6 @@ def wheel_members(path: Path) -> Iterator[tuple[str, int, BinaryIO]]:
 def _place(name: str) -> str | None:
     if name.startswith("/") or ".." in name.split("/"):
         raise ContainerError(f"a wheel has a member outside its folder: {name}")
-    if found := _DATA.match(name):
-        return found[2] if found[1] in {"purelib", "platlib"} else None
+    if match := _DATA.match(name):
+        return match[2] if match[1] in {"purelib", "platlib"} else None
     return name

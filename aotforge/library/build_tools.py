@@ -90,8 +90,8 @@ def find_program(what: str, names: Sequence[str], path: str, *, hint: str, besid
     """The first of `names` on `path`, or next to the running Python. Raises ToolchainError."""
     for name in names:
         own = str(Path(sys.executable).parent) if beside else ""
-        if found := shutil.which(name, path=path) or (own and shutil.which(name, path=own)):
-            return Path(found).absolute()
+        if program := shutil.which(name, path=path) or (own and shutil.which(name, path=own)):
+            return Path(program).absolute()
     raise ToolchainError(
         f"no {what} found (searched for {', '.join(Path(name).name for name in names)})",
         cause="it is not installed, or not on PATH",
@@ -136,8 +136,8 @@ def _c_compilers(cxx: Path) -> tuple[str, ...]:
 def _compiler(what: str, chosen: str, names: tuple[str, ...], path: str) -> Path:
     if not chosen:
         return find_program(what, names, path, hint=_INSTALL, beside=True)
-    if found := shutil.which(chosen, path=path):
-        return Path(found)
+    if program := shutil.which(chosen, path=path):
+        return Path(program)
     raise ToolchainError(
         f"the {what} {chosen} does not exist", hint="correct or unset CXX and CC, then build again"
     )
@@ -151,8 +151,8 @@ def _describe(compiler: Path, env: Mapping[str, str]) -> str:
 def _linker(cxx: Path, env: Mapping[str, str]) -> str:
     """Version of the linker that the compiler runs; '' when it is built in."""
     named = _first_line(cxx, "-print-prog-name=ld", env)
-    found = shutil.which(named, path=env.get("PATH", ""))
-    return _first_line(Path(found), "--version", env) if found else ""
+    program = shutil.which(named, path=env.get("PATH", ""))
+    return _first_line(Path(program), "--version", env) if program else ""
 
 
 def _library(cxx: Path, name: str, env: Mapping[str, str]) -> str:

@@ -48,15 +48,15 @@ def library_operators(definition: Path) -> dict[str, Operator]:
         raise RulesError(f"{definition} cannot be read: {error}") from error
     macros = dict(_MACRO.findall(text))
     parts = {name for body in macros.values() for name in _USE.findall(body)}
-    found = {}
+    operators = {}
     for macro in macros.keys() - parts:
         body = _expanded(definition, macros, macro, ())
         name = macro.removeprefix(_PREFIX).lower()
         values = (Value(name=value, type=cast(ValueType, type_)) for type_, value in _VALUE.findall(body))
-        found[name] = Operator(name=name, values=tuple(values))
-    if not found:
+        operators[name] = Operator(name=name, values=tuple(values))
+    if not operators:
         raise RulesError(f"{definition} defines no operator")
-    return found
+    return operators
 
 
 def _expanded(definition: Path, macros: dict[str, str], name: str, within: tuple[str, ...]) -> str:
@@ -69,7 +69,7 @@ def _expanded(definition: Path, macros: dict[str, str], name: str, within: tuple
 
 
 def _difference(served: Operator, planned: Operator) -> str:
-    names = ([f"{value.name}:{value.type}" for value in one.values] for one in (served, planned))
+    names = ([f"{value.name}:{value.type}" for value in operator.values] for operator in (served, planned))
     both = enumerate(zip_longest(*names, fillvalue="missing"))
     at, (ours, theirs) = next((at, pair) for at, pair in both if pair[0] != pair[1])
     return f"value {at} is {ours} in the library and {theirs} in the rules"

@@ -147,7 +147,7 @@ class LibraryRequest:
         prefix/ and returns the compiler's description. Processes may share the cache."""
         folder = self.cache / LIBRARIES / inputs
 
-        def found(*, fresh: bool) -> LibraryBuild | None:
+        def stored_build(*, fresh: bool) -> LibraryBuild | None:
             prefix = folder / "prefix"
             try:
                 stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
@@ -166,7 +166,7 @@ class LibraryRequest:
                 return None
 
         check_cache_name(self.cache.absolute())
-        if (done := found(fresh=False)) is not None:
+        if (done := stored_build(fresh=False)) is not None:
             self._offer(inputs, folder)
             return done
         # the kernel releases the lock of a killed build
@@ -175,17 +175,17 @@ class LibraryRequest:
             errors_as(CacheError, self.cache, hint=hint),
             waiting_lock(folder.parent / f"{folder.name}.build"),
         ):
-            if (done := found(fresh=False)) is not None:
+            if (done := stored_build(fresh=False)) is not None:
                 return done
             if self._fetch(inputs, folder):
-                if (done := found(fresh=False)) is not None:
+                if (done := stored_build(fresh=False)) is not None:
                     return done
                 self.shared.reject(_KIND, inputs, "is not an intact library")
             with staged_folder(folder) as staged:
                 compiler = build(staged)
                 stamp = {"files": file_digests(staged / "prefix"), "notes": {"compiler": compiler}}
                 (staged / STAMP).write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n")
-            done = found(fresh=True)
+            done = stored_build(fresh=True)
         if done is None:
             raise CacheError(f"{folder} changed while it was written", hint="build again")
         self._offer(inputs, folder)
@@ -226,13 +226,13 @@ def _members(folder: Path) -> Iterator[tuple[str, Member | Link]]:
 
 def shipped_files(folder: Path) -> dict[str, Path]:
     """Every shipped source below `folder` by its name there; without tests."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         hidden = any(part.startswith(".") for part in name.parts)
         if name.parts[0] not in _NOT_SHIPPED and not hidden and path.is_file():
-            found[name.as_posix()] = path
-    return found
+            files[name.as_posix()] = path
+    return files
 
 
 def source_digest(folder: Path) -> str:

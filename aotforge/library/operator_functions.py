@@ -37,19 +37,19 @@ EXPORTS = "exports.map"
 
 def function_sources(kernels: Path) -> dict[str, str]:
     """Generated files by name; none where no family declares a function. Raises RulesError."""
-    found = [
-        (function, {one.name: one for one in loaded.family.operators}, kernels / loaded.folder / "rules.py")
+    declared = [
+        (function, {o.name: o for o in loaded.family.operators}, kernels / loaded.folder / "rules.py")
         for loaded in load_families(kernels)
         for function in loaded.family.functions
     ]
-    if not found:
+    if not declared:
         return {}
-    found.sort(key=lambda entry: entry[0].name)
-    _check_names(found)
-    for function, operators, file in found:
+    declared.sort(key=lambda entry: entry[0].name)
+    _check_names(declared)
+    for function, operators, file in declared:
         _check_function(function, operators, file)
-    functions = [function for function, _, _ in found]
-    lines = [line for one, operators, _ in found for line in (*_data(one, operators), *_entry_points(one))]
+    functions = [function for function, _, _ in declared]
+    lines = [line for f, operators, _ in declared for line in (*_data(f, operators), *_entry_points(f))]
     header, tables = (Path(__file__).with_name(name).read_text() for name in ("ops.h.in", "functions.cpp.in"))
     return {
         HEADER: header.format(declarations="\n".join(map(_documented, functions))),
@@ -60,13 +60,13 @@ def function_sources(kernels: Path) -> dict[str, str]:
 
 def declared_functions(kernels: Path) -> tuple[Function, ...]:
     """The functions of all families, by name. Raises RulesError."""
-    found = (function for loaded in load_families(kernels) for function in loaded.family.functions)
-    return tuple(sorted(found, key=lambda function: function.name))
+    functions = (function for loaded in load_families(kernels) for function in loaded.family.functions)
+    return tuple(sorted(functions, key=lambda function: function.name))
 
 
-def _check_names(found: Iterable[tuple[Function, Mapping[str, Operator], Path]]) -> None:
+def _check_names(declared: Iterable[tuple[Function, Mapping[str, Operator], Path]]) -> None:
     known: dict[str, Path] = {}
-    for function, _, file in found:
+    for function, _, file in declared:
         if not _IDENTIFIER.fullmatch(function.name):
             raise RulesError(
                 f"{file}: function {function.name!r} is not a valid name",
@@ -170,9 +170,9 @@ def _sources(function: Function, form: Form) -> dict[str, dict[str, str]]:
     integers = {name: f"{{From::{source}, 0, 0}}" for name, source in _FIXED.items()}
     integers |= {f"size_{axis}": f"{{From::size, 0, {axis}}}" for axis in range(form.rank)}
     integers |= {core: f"{{From::core_size, 0, {at}}}" for at, core in enumerate(cores)}
-    found: dict[str, dict[str, str]] = {}
+    typed: dict[str, dict[str, str]] = {}
     for place, parameter in _tensors(function):
-        found[parameter.name] = {"ptr": f"{{From::pointer, {place}, 0}}"}
+        typed[parameter.name] = {"ptr": f"{{From::pointer, {place}, 0}}"}
         for axis in range(form.rank):
             integers[f"stride_{parameter.name}_{axis}"] = f"{{From::stride, {place}, {axis}}}"
         if isinstance(parameter, OptionalInput):
@@ -185,11 +185,11 @@ def _sources(function: Function, form: Form) -> dict[str, dict[str, str]]:
         if isinstance(parameter, Option):
             integers[parameter.name] = f"{{From::number, {place}, 0}}"
         elif parameter.kind == "number":
-            found[parameter.name] = {
+            typed[parameter.name] = {
                 "i64": f"{{From::number, {place}, 0}}",
                 "f32": f"{{From::single, {place}, 0}}",
             }
-    return {name: dict.fromkeys(_INTEGERS, source) for name, source in integers.items()} | found
+    return {name: dict.fromkeys(_INTEGERS, source) for name, source in integers.items()} | typed
 
 
 def _stride_masks(function: Function, form: Form, operator: Operator) -> Iterator[str]:

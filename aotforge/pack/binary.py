@@ -84,10 +84,10 @@ class Cursor:
     ) -> int:
         """An integer within [low, high]."""
         code, (low, high) = _CODES[kind], _bounds(kind, low, high)
-        found = int(struct.unpack(code, self.raw(struct.calcsize(code), what))[0])
-        if not low <= found <= high:
-            raise self.error(f"{what} is {found}, allowed are {low} to {high}")
-        return found
+        number = int(struct.unpack(code, self.raw(struct.calcsize(code), what))[0])
+        if not low <= number <= high:
+            raise self.error(f"{what} is {number}, allowed are {low} to {high}")
+        return number
 
     def string(self, what: str, value: str = "") -> str:
         """A length byte (1 to 255) and that number of characters 0x21 to 0x7E."""

@@ -28,9 +28,9 @@ def check_plan(plan: Plan) -> None:
 
 def _check_steps(operator: str, kernels: list[PlannedKernel]) -> None:
     if not kernels or [kernel.step for kernel in kernels] != list(range(len(kernels))):
-        found = ", ".join(f"{kernel.family}.{kernel.name} as step {kernel.step}" for kernel in kernels)
+        steps = ", ".join(f"{kernel.family}.{kernel.name} as step {kernel.step}" for kernel in kernels)
         raise _incomplete(
-            f"operator {operator} does not have kernels for steps 0, 1, 2, ...: {found or 'none'}"
+            f"operator {operator} does not have kernels for steps 0, 1, 2, ...: {steps or 'none'}"
         )
 
 
@@ -65,10 +65,10 @@ def check_arguments(kernel: PlannedKernel, image: KernelImage) -> int:
     The runtime lays parameters out in order with natural alignment. Raises PackError when the code object
     expects another layout.
     """
-    planned, found = len(kernel.parameters), len(image.arguments)
-    if found < planned:
-        raise PackError(f"{image.symbol} ({image.key}) takes {found} arguments, the plan passes {planned}")
-    types = [*(parameter.type for parameter in kernel.parameters), *["ptr"] * (found - planned)]
+    planned, taken = len(kernel.parameters), len(image.arguments)
+    if taken < planned:
+        raise PackError(f"{image.symbol} ({image.key}) takes {taken} arguments, the plan passes {planned}")
+    types = [*(parameter.type for parameter in kernel.parameters), *["ptr"] * (taken - planned)]
     for number, (argument, expected) in enumerate(zip(image.arguments, kernarg_layout(types), strict=True)):
         if argument != expected:
             raise PackError(
@@ -77,7 +77,7 @@ def check_arguments(kernel: PlannedKernel, image: KernelImage) -> int:
                 cause="the arguments in rules.py are not those of the compiled function",
                 hint=f"compare {kernel.family}.{kernel.name} in rules.py with the function's parameters",
             )
-    return found - planned
+    return taken - planned
 
 
 def _step_of(kernel: PlannedKernel) -> str:

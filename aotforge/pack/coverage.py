@@ -104,10 +104,10 @@ def pack_coverage(pack: OpenPack) -> PackCoverage:
 def _kernels(pack: OpenPack) -> Iterator[KernelCoverage]:
     for kernel in pack.dispatch.kernels:
         for arch in pack.dispatch.archs:
-            functionals = [one for one in kernel.functionals if one.arch == arch]
+            functionals = [functional for functional in kernel.functionals if functional.arch == arch]
             if functionals:
-                special = [one for one in functionals if not all(map(is_general, one.choices))]
-                general = [one for one in functionals if any(map(is_general, one.choices))]
+                special = [f for f in functionals if not all(map(is_general, f.choices))]
+                general = [f for f in functionals if any(map(is_general, f.choices))]
                 yield KernelCoverage(
                     kernel=kernel.name,
                     arch=arch,
@@ -128,13 +128,14 @@ def _numbers(
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Numbers of each key."""
     return tuple(
-        (name, tuple(sorted({one.key[at] for one in functionals}))) for at, name in enumerate(kernel.keys)
+        (name, tuple(sorted({functional.key[at] for functional in functionals})))
+        for at, name in enumerate(kernel.keys)
     )
 
 
 def _first_call(pack: OpenPack, kernel: DispatchKernel, functionals: list[DispatchFunctional]) -> FirstCall:
     index = pack.indexes[kernel.container]
-    images = [index.images[choice.image] for one in functionals for choice in one.choices]
+    images = [index.images[choice.image] for functional in functionals for choice in functional.choices]
     head = HEADER_SIZE + ENTRY_SIZE * len(index.images) + index.dictionary_stored
     size = max(image.size for image in images)
     return FirstCall(

@@ -88,21 +88,21 @@ def _table(io: Stream, table: DispatchTable) -> DispatchTable:
     )
     _ascending(io, archs, "archs")
     containers = io.items(
-        "u16", "the container count", lambda one: _container(io, one), table.containers, 1, CONTAINER_LIMIT
+        "u16", "the container count", lambda c: _container(io, c), table.containers, 1, CONTAINER_LIMIT
     )
     _ascending(io, [container.file for container in containers], "containers")
     operators = io.items(
-        "u16", "the operator count", lambda one: _operator(io, one), table.operators, 1, OPERATOR_LIMIT
+        "u16", "the operator count", lambda o: _operator(io, o), table.operators, 1, OPERATOR_LIMIT
     )
     _ascending(io, [operator.name for operator in operators], "operators")
     known = DispatchTable(archs=archs, containers=containers, operators=operators, kernels=())
     kernels = io.items(
-        "u16", "the kernel count", lambda one: _kernel(io, known, one), table.kernels, 1, KERNEL_LIMIT
+        "u16", "the kernel count", lambda k: _kernel(io, known, k), table.kernels, 1, KERNEL_LIMIT
     )
 
-    def gate(one: ServedGate) -> ServedGate:
-        name = io.string("a gate", one.gate)
-        return ServedGate(gate=name, arch=io.one_of("u16", "an arch index", archs, one.arch))
+    def gate(served: ServedGate) -> ServedGate:
+        name = io.string("a gate", served.gate)
+        return ServedGate(gate=name, arch=io.one_of("u16", "an arch index", archs, served.arch))
 
     gates = io.items("u16", "the gate count", gate, table.gates, 0, GATE_LIMIT)
     _ascending(io, gates, "gates")
@@ -119,9 +119,9 @@ def _container(io: Stream, container: DispatchContainer) -> DispatchContainer:
 def _operator(io: Stream, operator: Operator) -> Operator:
     name = io.string("an operator", operator.name)
 
-    def value(one: Value) -> Value:
-        label = io.string("an operator value", one.name)
-        return Value(name=label, type=io.one_of("u8", "a type", TYPES, one.type))
+    def value(declared: Value) -> Value:
+        label = io.string("an operator value", declared.name)
+        return Value(name=label, type=io.one_of("u8", "a type", TYPES, declared.type))
 
     values = io.items("u16", f"the value count of {name}", value, operator.values, 1, VALUE_LIMIT)
     if len({value.name for value in values}) != len(values):
@@ -144,30 +144,30 @@ def _value(io: Stream, operator: Operator, name: str, allowed: Sequence[ValueTyp
 
 def _kernel(io: Stream, table: DispatchTable, kernel: DispatchKernel) -> DispatchKernel:
     name = io.string("a kernel", kernel.name)
-    names = [one.name for one in table.operators]
+    names = [entry.name for entry in table.operators]
     operator = table.operators[names.index(io.one_of("u16", "an operator index", names, kernel.operator))]
     step = io.integer("u8", "a step", kernel.step)
-    files = [one.file for one in table.containers]
+    files = [entry.file for entry in table.containers]
     container = io.one_of("u16", "a container index", files, kernel.container)
     keys = io.items(
         "u8", f"the key count of {name}", lambda key: _value(io, operator, key), kernel.keys, 0, KEY_LIMIT
     )
     ladder = io.integer("u8", f"the ladder flag of {name}", kernel.ladder, 0, min(len(keys), 1))
 
-    def parameter(one: Any) -> tuple[ValueType, str]:
-        given, value = (UNREAD, UNREAD) if one is UNREAD else one
+    def parameter(pair: Any) -> tuple[ValueType, str]:
+        given, value = (UNREAD, UNREAD) if pair is UNREAD else pair
         type_ = io.one_of("u8", "a type", TYPES, given)
         return type_, _value(io, operator, value, INTEGERS if type_ in INTEGERS else (type_,))
 
     def predicate_list(predicates: Iterable[Predicate]) -> tuple[Predicate, ...]:
-        return io.items("u8", "the predicate count", lambda one: _predicate(io, operator, one), predicates)
+        return io.items("u8", "the predicate count", lambda p: _predicate(io, operator, p), predicates)
 
-    def functional(one: DispatchFunctional) -> DispatchFunctional:
-        arch = io.one_of("u16", "an arch index", table.archs, one.arch)
-        numbers = tuple(one.key) or [UNREAD] * len(keys)
+    def functional(row: DispatchFunctional) -> DispatchFunctional:
+        arch = io.one_of("u16", "an arch index", table.archs, row.arch)
+        numbers = tuple(row.key) or [UNREAD] * len(keys)
         key = tuple(io.integer("i64", f"a key value of {name}", number) for number in numbers)
         choices = io.items(
-            "u16", "the choice count", lambda c: _choice(io, operator, lists, c), one.choices, 1, CHOICE_LIMIT
+            "u16", "the choice count", lambda c: _choice(io, operator, lists, c), row.choices, 1, CHOICE_LIMIT
         )
         return DispatchFunctional(arch=arch, key=key, choices=choices)
 
@@ -176,7 +176,7 @@ def _kernel(io: Stream, table: DispatchTable, kernel: DispatchKernel) -> Dispatc
     )
     nulls = io.integer("u8", f"the null pointer count of {name}", kernel.null_pointers, 0, NULL_POINTER_LIMIT)
     # in the order of their first choices: hundreds of choices have one of a few
-    used = dict.fromkeys(choice.predicates for one in kernel.functionals for choice in one.choices)
+    used = dict.fromkeys(choice.predicates for row in kernel.functionals for choice in row.choices)
     lists = io.items("u16", f"the predicate list count of {name}", predicate_list, used)
     functionals = io.items("u32", f"the functional count of {name}", functional, kernel.functionals)
     _ascending(io, [(table.archs.index(f.arch), f.key) for f in functionals], f"functionals of {name}")
@@ -236,10 +236,10 @@ def _predicate(io: Stream, operator: Operator, predicate: Predicate) -> Predicat
     types = {value.name: value.type for value in operator.values}
     if any(types[name] == "ptr" for name in names) and (kind == "range" or len(names) > 1):
         raise io.error(f"a {kind} of {' * '.join(names)}: a pointer is allowed in a multiple alone")
-    found = Predicate(values=names, kind=kind, low=low, high=high)
-    if kind == "multiple" and not _is_divisor(found):
+    checked = Predicate(values=names, kind=kind, low=low, high=high)
+    if kind == "multiple" and not _is_divisor(checked):
         raise io.error(f"{' * '.join(names)} a multiple of {low}, {high}")
-    return found
+    return checked
 
 
 def _is_divisor(predicate: Predicate) -> bool:

@@ -46,20 +46,20 @@ def cat_image(opened: OpenPack, digest: str) -> bytes:
     Raises PackError for a damaged image, UnknownNameError when no image or more than one image matches.
     """
     wanted = digest.lower()
-    found = {
+    matching = {
         entry.digest.hex(): (container, entry)
         for container, index in opened.indexes.items()
         for entry in index.images
         if wanted and entry.digest.hex().startswith(wanted)
     }
-    if len(found) != 1:
-        several = ", ".join(sorted(found)[:3])
+    if len(matching) != 1:
+        several = ", ".join(sorted(matching)[:3])
         raise UnknownNameError(
-            f"{opened.name} has {len(found)} images whose SHA-256 starts with {digest!r}"
-            + (f": {several}" if found else ""),
+            f"{opened.name} has {len(matching)} images whose SHA-256 starts with {digest!r}"
+            + (f": {several}" if matching else ""),
             hint="`./dev images` lists the SHA-256 of every image; an unambiguous beginning will do",
         )
-    container, entry = next(iter(found.values()))
+    container, entry = next(iter(matching.values()))
     return read_images(opened.sources[container], opened.indexes[container], [entry])[entry.digest]
 
 

@@ -40,7 +40,7 @@ def compare_dispatch(opened: OpenPack, plan: Plan, images: Iterable[KernelImage]
     planned: dict[str, object] = {f"operator {o.name}": o.interface_hash() for o in plan.operators}
     packed["gates"], planned["gates"] = opened.dispatch.gates, plan.gates
     for held in opened.dispatch.kernels:
-        digests = {i: one.digest.hex() for i, one in enumerate(opened.indexes[held.container].images)}
+        digests = {i: entry.digest.hex() for i, entry in enumerate(opened.indexes[held.container].images)}
         packed |= _facts(held, held.name, held.parameters, digests if made is not None else None)
     for kernel in plan.kernels:
         parameters = tuple((parameter.type, parameter.value) for parameter in kernel.parameters)
@@ -61,9 +61,9 @@ def _facts(
     for functional in kernel.functionals:
         values = (f"{key} = {value}" for key, value in zip(kernel.keys, functional.key, strict=False))
         call = f"{name} for {', '.join((functional.arch, *values))}"
-        facts[call] = [(one.predicates, (*one.grid, (), (), ())[:3]) for one in functional.choices]
+        facts[call] = [(choice.predicates, (*choice.grid, (), (), ())[:3]) for choice in functional.choices]
         if images is not None:
-            chosen = (one.image if isinstance(one, DispatchChoice) else one.job for one in functional.choices)
+            chosen = (c.image if isinstance(c, DispatchChoice) else c.job for c in functional.choices)
             facts[f"images of {call}"] = list(map(images.get, chosen))
     return facts
 

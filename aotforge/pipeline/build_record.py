@@ -227,8 +227,8 @@ def recorded(
 
 def read_records(cache: Path) -> list[BuildRecord]:
     """Records of builds, the newest first."""
-    found = (_read(path) for path in _record_files(cache / FOLDER))
-    return [record for record in found if record is not None]
+    records = (_read(path) for path in _record_files(cache / FOLDER))
+    return [record for record in records if record is not None]
 
 
 def _read(path: Path) -> BuildRecord | None:

@@ -94,7 +94,7 @@ class BuildReport(ImageCounts):
     def fields(self) -> dict[str, object]:
         """JSON values."""
         release = self.release
-        same = (*(one.name for one in fields(ImageCounts)), "executor", "shared_cache")
+        same = (*(count.name for count in fields(ImageCounts)), "executor", "shared_cache")
         return {
             "release": release.name,
             "folder": str(release.folder),
@@ -125,7 +125,7 @@ class BuildReport(ImageCounts):
             platform = parse_manylinux(release.contents.platform)
             others = f" and on others with glibc {platform.version} or newer" if platform else ""
             reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
-        if less := {one.kernel for plan in self.plans for one in plan.left_out}:
+        if less := {left_out.kernel for plan in self.plans for left_out in plan.left_out}:
             profile = f"profile {self.plans[0].profile} has no images of their own for some calls"
             lines.append(f"note: {profile} of {len(less)} kernels; ./dev plan lists them")
         use = _pytorch_use(self.plans, feature_level(level_of(release.name)))
@@ -201,7 +201,7 @@ class EventCounter:
 
     def counts(self) -> dict[str, Any]:
         """The numbers and labels so far, by field of `BuildReport`."""
-        return {**self._numbers, **{kind: tuple(found) for kind, found in self._labels.items()}}
+        return {**self._numbers, **{kind: tuple(labels) for kind, labels in self._labels.items()}}
 
 
 class ReleaseDraft:
@@ -245,7 +245,9 @@ class ReleaseDraft:
             self.inputs(prefix, verified=verified)
             for verified in sorted({True, self.request.verify}, reverse=True)
         )
-        return next(filter(None, (find_release(self.manifest, self.output, one) for one in inputs)), None)
+        return next(
+            filter(None, (find_release(self.manifest, self.output, digest) for digest in inputs)), None
+        )
 
     def assemble(self, packs: Sequence[PackInput], prefix: Path) -> Release:
         """The release of these packs and the library in `prefix`. Raises what `assemble_release` raises."""

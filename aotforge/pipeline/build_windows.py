@@ -114,15 +114,15 @@ def _members(
     root: Path, manifest: ReleaseManifest, runtime: LibraryBuild, packs: Sequence[ImagePack]
 ) -> dict[str, bytes]:
     own = resources.files("aotforge.release")
-    found = {f"{TOP}/{name}": (runtime.prefix / name).read_bytes() for name in runtime.digests}
+    members = {f"{TOP}/{name}": (runtime.prefix / name).read_bytes() for name in runtime.digests}
     notes = own.joinpath("windows_notes.txt").read_text(encoding="utf-8")
-    found[_NOTES] = notes.replace("@release@", manifest.name).encode()
-    found[f"{_LICENCES}/LICENSE"] = (root / "LICENSE").read_bytes()
+    members[_NOTES] = notes.replace("@release@", manifest.name).encode()
+    members[f"{_LICENCES}/LICENSE"] = (root / "LICENSE").read_bytes()
     for name in ("zstd", "mingw-w64"):
-        found[f"{_LICENCES}/LICENSE.{name}"] = own.joinpath(f"licences/{name}.txt").read_bytes()
+        members[f"{_LICENCES}/LICENSE.{name}"] = own.joinpath(f"licences/{name}.txt").read_bytes()
     for pack in packs:
-        found |= {f"{_IMAGES}/{pack.name}/{name}": data for name, data in pack.files.items()}
-    return found
+        members |= {f"{_IMAGES}/{pack.name}/{name}": data for name, data in pack.files.items()}
+    return members
 
 
 def _wheel(
@@ -157,17 +157,17 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
 
 def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
     """Every pack of every source, by name, checked. Raises PackError, ReleaseError, RulesError."""
-    found: dict[str, ImagePack] = {}
+    packs: dict[str, ImagePack] = {}
     for source in request.images:
         for pack in read_packs(source):
-            if pack.name in found and found[pack.name] != pack:
+            if pack.name in packs and packs[pack.name] != pack:
                 raise ReleaseError(
                     f"there are two image packs named {pack.name}", hint="pass one of them with --images"
                 )
             open_files(pack).check_images()
             _check_interface(request.root, pack)
-            found[pack.name] = pack
-    return tuple(found[name] for name in sorted(found))
+            packs[pack.name] = pack
+    return tuple(packs[name] for name in sorted(packs))
 
 
 def read_packs(source: Path) -> tuple[ImagePack, ...]:

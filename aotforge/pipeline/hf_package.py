@@ -13,6 +13,6 @@ def package_release(root: Path, release: Path) -> tuple[Path, tuple[str, ...]]:
     """Writes <release>-hf-kernel beside the release; its variants, one per framework's build."""
     opened = Release.open(release)
     manifest = load_release_manifest(root / "manifests" / "release.yaml").at(opened.name)
-    archs = {one.pack.name: open_files(one.pack).signature.archs for one in opened.packs()}
+    archs = {released.pack.name: open_files(released.pack).signature.archs for released in opened.packs()}
     folder = release.with_name(f"{release.name}-hf-kernel")
     return folder, write_hf_kernel(release, manifest, archs, declared_functions(root / "kernels"), folder)

@@ -210,8 +210,11 @@ def _check_published(folder: Path, record: Record) -> None:
 def _explained(released: Path, made: Path) -> list[str]:
     """The members that differ, or why the released archive cannot be read."""
     try:
-        found = compare_archives(released, made)
+        differences = compare_archives(released, made)
     except ReleaseError as error:
         return [error.what]
-    lines = [f"{one.name}: {one.before or 'missing'} -> {one.after or 'missing'}" for one in found[:_LISTED]]
-    return [*lines, f"... and {len(found) - _LISTED} more"] if len(found) > _LISTED else lines
+    lines = [
+        f"{difference.name}: {difference.before or 'missing'} -> {difference.after or 'missing'}"
+        for difference in differences[:_LISTED]
+    ]
+    return [*lines, f"... and {len(differences) - _LISTED} more"] if len(differences) > _LISTED else lines

@@ -10,6 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from aotforge.errors import RulesError
@@ -57,6 +58,13 @@ class Module:
     digest: str
     imports: tuple[str, ...]
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names and attributes in it."""
+        nodes = [*ast.walk(self.tree)]
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        return frozenset(attributes | {node.id for node in nodes if isinstance(node, ast.Name)})
+
 
 @dataclass(kw_only=True)
 class SourceTree:
@@ -91,6 +99,10 @@ class SourceTree:
         """SHA-256 of the closure's syntax: changes when the compiled bytes can change. Raises RulesError."""
         lines = "".join(f"{name} {self.module(name).digest}\n" for name in self.closure(path))
         return hashlib.sha256(f"aotforge source closure 2\n{lines}".encode()).hexdigest()
+
+    def names(self, path: str) -> frozenset[str]:
+        """Every name and attribute in the closure. Raises RulesError."""
+        return frozenset().union(*(self.module(name).names for name in self.closure(path)))
 
     def _imports(self, path: str, tree: ast.Module) -> Iterator[str]:
         packages = (str(folder / "__init__.py") for folder in PurePosixPath(path).parents)

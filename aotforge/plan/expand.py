@@ -184,7 +184,7 @@ def _job(
         options=setting_options(backend_of(cell.target.vendor), setting),
         toolchain=context.toolchain,
         spills="report" if may_spill else context.kernel.limits.spills,
-        cures=context.hazards.cures(cell.target.arch),
+        cures=context.hazards.cures(cell.target.arch, setting.num_stages, _types(context, cell)),
         aliases=context.architectures.aliases(cell.target.arch),
     )
     left_out = {"key", "label", "spills"} | {name for name in ("cures", "aliases") if not getattr(job, name)}
@@ -193,6 +193,13 @@ def _job(
     if compiler := backend_of(cell.target.vendor).compiler_digest():
         identity["compiler"] = compiler
     return replace(job, key=json_digest(identity))
+
+
+def _types(context: KernelContext, cell: _Cell) -> frozenset[str]:
+    """Element types of the arguments, and every name in the kernel's source: types of the language too."""
+    return frozenset(kind.lstrip("*k") for kind in cell.signature.values()) | context.tree.names(
+        context.source
+    )
 
 
 def _label(context: KernelContext, cell: _Cell, setting: str) -> str:

@@ -24,7 +24,7 @@ class CompileJob:
 
     `signature` holds Triton's types in the order of the function's parameters ("constexpr" included), `hints`
     the divisibility per parameter, `source_digest` the digest of the syntax of the kernel's source closure,
-    `cures` the hazards (`manifests/hazards.yaml`) that the assembly text is changed for, `aliases` Triton's
+    `cures` the hazards (`manifests/hazards.yaml`) that IR or text are changed for, `aliases` Triton's
     passes that get another arch than the target's.
     """
 

@@ -161,7 +161,7 @@ def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
             root.revoke_key(keyid, role)
         signer = CryptoSigner.generate_ed25519()
         root.add_key(signer.public_key, role)
-        number = max((number for found, number, _ in _key_files(folder) if found == role), default=0) + 1
+        number = max((number for of, number, _ in _key_files(folder) if of == role), default=0) + 1
         _write_key(folder / f"{role}-{number}.pem", signer)
         return _write_root(folder, root, [*keys.signers["root"], *([signer] if role == "root" else [])])
 

@@ -39,8 +39,8 @@ class StoreRepository(Repository):
         self._metadata: dict[str, Metadata[Any]] = {Root.type: self._roots[-1]}
         self._infos: dict[str, MetaFile] = {}
         self._token: str | None = None
-        if found := store.load(TIMESTAMP, limit=LIMIT):
-            data, self._token = found
+        if stored := store.load(TIMESTAMP, limit=LIMIT):
+            data, self._token = stored
             snapshot_meta = self._verify(Timestamp, data, TIMESTAMP).snapshot_meta
             listed = self._load(Snapshot, snapshot_meta).meta.get("targets.json")
             if listed is None:

@@ -87,8 +87,8 @@ def change_list(store: ObjectStore, keys: KeySet, change: Callable[[KeyList], Ke
     keys.require(root, ("targets",))
     for _ in range(_TRIES):
         before, version, token = dict[Name, SharedObject](), 0, None
-        if found := store.load(LIST, limit=LIST_LIMIT):
-            (before, version), token = _verified(found[0], root, store.url, expired=True), found[1]
+        if stored := store.load(LIST, limit=LIST_LIMIT):
+            (before, version), token = _verified(stored[0], root, store.url, expired=True), stored[1]
         if (after := change(before)) == before:
             return before
         try:
@@ -102,9 +102,9 @@ def change_list(store: ObjectStore, keys: KeySet, change: Callable[[KeyList], Ke
 
 def _signed(objects: KeyList, version: int, keys: KeySet, root: Root) -> bytes:
     targets = {}
-    for (kind, key), one in objects.items():
+    for (kind, key), entry in objects.items():
         path = f"{kind}/{key}"
-        targets[path] = TargetFile(one.size, {"sha256": one.sha256}, path, {"custom": one.used})
+        targets[path] = TargetFile(entry.size, {"sha256": entry.sha256}, path, {"custom": entry.used})
     expires = (datetime.now(UTC) + _EXPIRES).replace(microsecond=0)
     metadata: Metadata[Any] = Metadata(Targets(version=version, expires=expires, targets=targets))
     for signer in keys.allowed("targets", root):
@@ -296,7 +296,7 @@ class SharedCache(SharedObjects):
             _change(store, keys, limit, added, self._used)
         if failure:
             raise failure
-        return len(added), sum(one.size for one in added.values())
+        return len(added), sum(entry.size for entry in added.values())
 
     def note_unused(self, place: str, error: Exception, effect: str) -> None:
         """Reports that a place cannot be used."""
@@ -339,17 +339,17 @@ def _change(store: ObjectStore, keys: KeySet, limit: int, added: KeyList, used: 
 
     def change(listed: KeyList) -> KeyList:
         merged = {**listed, **added}
-        before.update(one.name for one in merged.values())
+        before.update(entry.name for entry in merged.values())
         merged |= {name: replace(merged[name], used=_today()) for name in used if name in merged}
         kept, size = {}, 0
-        for name, one in sorted(merged.items(), key=lambda item: (-item[1].used, item[0])):
-            size += one.size
+        for name, entry in sorted(merged.items(), key=lambda item: (-item[1].used, item[0])):
+            size += entry.size
             if size <= limit:
-                kept[name] = one
+                kept[name] = entry
         return kept
 
     kept = change_list(store, keys, change)
-    for name in before - {one.name for one in kept.values()}:
+    for name in before - {entry.name for entry in kept.values()}:
         store.remove(name)
     return kept
 
@@ -358,9 +358,9 @@ def shared_usage(address: str, root: str | None) -> dict[str, tuple[int, int]]:
     """Objects and bytes in a place, by kind. Raises PublishError, TrustError."""
     listed = load_list(open_reader(address), cache_root(address, root))
     sizes: dict[str, list[int]] = {}
-    for (kind, _), one in sorted(listed.items()):
-        sizes.setdefault(kind, []).append(one.size)
-    return {kind: (len(found), sum(found)) for kind, found in sizes.items()}
+    for (kind, _), entry in sorted(listed.items()):
+        sizes.setdefault(kind, []).append(entry.size)
+    return {kind: (len(kind_sizes), sum(kind_sizes)) for kind, kind_sizes in sizes.items()}
 
 
 def prune_shared(address: str, keys_folder: Path | None, limit: int) -> Collection:
@@ -368,7 +368,7 @@ def prune_shared(address: str, keys_folder: Path | None, limit: int) -> Collecti
     PublishError, TrustError."""
     store, keys = open_for_publishing(address), load_keys(keys_folder, {})
     before = store.names(f"{OBJECTS}/")
-    kept = {one.name for one in _change(store, keys, limit, {}, ()).values()}
+    kept = {entry.name for entry in _change(store, keys, limit, {}, ()).values()}
     gone = [name for name in before if name not in kept and _OBJECT.fullmatch(name)]
     for name in gone:
         store.remove(name)
@@ -398,7 +398,7 @@ def open_shared_cache(
     if target:
         store, signing = open_for_publishing(target), load_keys(keys, {})
         try:
-            listed = change_list(store, signing, lambda found: found)
+            listed = change_list(store, signing, lambda entries: entries)
             shared.write_to(store, signing, limit, listed)
             if not source:
                 shared.read_from(store, listed)

@@ -94,17 +94,17 @@ def trusted_index(
 
 def _read_verified(folder: Path) -> TrustedIndex:
     """The metadata that python-tuf has verified and stored."""
-    found = {role: (folder / f"{role}.json").read_bytes() for role in ("timestamp", "snapshot", "targets")}
-    versions = {role: json.loads(data)["signed"]["version"] for role, data in found.items()}
+    files = {role: (folder / f"{role}.json").read_bytes() for role in ("timestamp", "snapshot", "targets")}
+    versions = {role: json.loads(data)["signed"]["version"] for role, data in files.items()}
     newest = json.loads((folder / "root.json").read_bytes())["signed"]["version"]
     metadata = {
         f"{FOLDER}/{path.name}": path.read_bytes()
         for path in (folder / "root_history").glob("*.root.json")
         if int(path.name.split(".")[0]) <= newest
     }
-    metadata |= {f"{FOLDER}/{versions[role]}.{role}.json": found[role] for role in ("targets", "snapshot")}
-    metadata[TIMESTAMP] = found["timestamp"]
-    targets = cast("Targets", Metadata.from_bytes(found["targets"]).signed)
+    metadata |= {f"{FOLDER}/{versions[role]}.{role}.json": files[role] for role in ("targets", "snapshot")}
+    metadata[TIMESTAMP] = files["timestamp"]
+    targets = cast("Targets", Metadata.from_bytes(files["targets"]).signed)
     return TrustedIndex(index=read_index(targets), metadata=metadata)
 
 

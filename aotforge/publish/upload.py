@@ -138,7 +138,7 @@ def _other_bytes(store: ObjectStore, name: str) -> PublishError:
 
 def _check_published(index: Index, release: IndexedRelease) -> None:
     if published := index.release(release.name):
-        theirs, ours = (set(one.files) for one in (published, release))
+        theirs, ours = (set(described.files) for described in (published, release))
         if differing := sorted({file.name for file in theirs ^ ours}):
             more = " and more" if len(differing) > 3 else ""
             raise PublishError(
@@ -285,20 +285,20 @@ def mirror(
 
 def _check_not_newer(store: ObjectStore, trusted: TrustedIndex) -> str | None:
     """The token of the mirror's timestamp. Raises PublishError for a newer index: it is never rolled back."""
-    found, ours = store.load(TIMESTAMP, limit=LIMIT), trusted.metadata[TIMESTAMP]
-    if found is None:
+    stored, ours = store.load(TIMESTAMP, limit=LIMIT), trusted.metadata[TIMESTAMP]
+    if stored is None:
         return None
     with metadata_errors(
         f"{store.url}/{TIMESTAMP} is not a valid timestamp", hint="remove it, then mirror again"
     ):
-        theirs, own = (Metadata[Timestamp].from_bytes(data).signed.version for data in (found[0], ours))
-    if theirs > own or (theirs == own and found[0] != ours):
+        theirs, own = (Metadata[Timestamp].from_bytes(data).signed.version for data in (stored[0], ours))
+    if theirs > own or (theirs == own and stored[0] != ours):
         raise PublishError(
             f"{store.url} has index {theirs}, the source has {own}",
             cause="source and mirror were mixed up, or the mirror is also published to directly",
             hint="mirror in the other direction, or to another place",
         )
-    return found[1]
+    return stored[1]
 
 
 def _copy_index(trusted: TrustedIndex, store: ObjectStore) -> None:

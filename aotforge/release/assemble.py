@@ -56,18 +56,18 @@ def assemble_release(
     """
     folder = output / manifest.name
     with output_lock(folder):
-        if (found := find_release(manifest, output, inputs)) is not None:
-            return found
+        if (existing := find_release(manifest, output, inputs)) is not None:
+            return existing
         lacking = _unverified_reasons(packs, unverified=unverified)
         check_replaceable(manifest, output, [packed.pack.name for packed in packs])
         if lacking:
             check_not_verified(manifest, output)
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
         signatures = [open_files(packed.pack).signature for packed in packs]
-        partial = [one for one in signatures if not one.complete]
+        partial = [s for s in signatures if not s.complete]
         development = (
             *(() if platform.reaches else (platform_reason(platform),)),
-            *(f"{one.pack} holds profile {one.profile}, which is not complete" for one in partial),
+            *(f"{s.pack} holds profile {s.profile}, which is not complete" for s in partial),
             *lacking,
         )
         with staged_folder(folder) as staged:
@@ -111,11 +111,11 @@ def release_contents(
 def _check_pack(packed: PackInput) -> None:
     opened = open_files(packed.pack)
     images = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
-    for found, what, other in (
+    for digests, what, other in (
         ({record.digest for record in packed.records}, "record of its resources", "the record"),
         (set(packed.assembly), "assembly text", "the text"),
     ):
-        if unpaired := sorted(images ^ found):
+        if unpaired := sorted(images ^ digests):
             pair = f"image {unpaired[0]} has no {what}, or {other} has no image"
             raise ReleaseError(f"{packed.pack.name}: {pair}")
 
@@ -158,7 +158,7 @@ def platform_reason(platform: PlatformTag) -> str:
 
 def _unverified_reasons(packs: Sequence[PackInput], *, unverified: bool) -> tuple[str, ...]:
     """A sentence per pack with images without a passed verdict. Raises VerifyError unless `unverified`."""
-    lacking = [[one for one in packed.records if not one.passed] for packed in packs]
+    lacking = [[record for record in packed.records if not record.passed] for packed in packs]
     texts = [f"{record.label}: {_reason(record)}" for records in lacking for record in records]
     if texts and not unverified:
         count = sum(len(packed.records) for packed in packs)
@@ -172,10 +172,10 @@ def _unverified_reasons(packs: Sequence[PackInput], *, unverified: bool) -> tupl
             "--no-verify makes a development build",
         )
     return tuple(
-        f"{len(found)} of {len(packed.records)} images of {packed.pack.name} are not verified: "
+        f"{len(records)} of {len(packed.records)} images of {packed.pack.name} are not verified: "
         "nothing executed them"
-        for packed, found in zip(packs, lacking, strict=True)
-        if found
+        for packed, records in zip(packs, lacking, strict=True)
+        if records
     )
 
 
@@ -254,9 +254,11 @@ def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[s
         if not folder.exists():
             return
         names = sorted(path.name for path in folder.iterdir())
-    own = [found for name in names if (found := parse_artifact_name(name)) and found.kind != "windows"]
+    own = [
+        artifact for name in names if (artifact := parse_artifact_name(name)) and artifact.kind != "windows"
+    ]
     wanted = {"", *packs}
-    if kept := [pack for pack in dict.fromkeys(found.pack for found in own) if pack not in wanted]:
+    if kept := [pack for pack in dict.fromkeys(artifact.pack for artifact in own) if pack not in wanted]:
         raise OutputError(
             f"{folder} holds image packs that this build would delete: {', '.join(kept)}",
             cause="an earlier build of the same release was for other architectures",

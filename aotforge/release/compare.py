@@ -30,20 +30,22 @@ def compare_releases(before: Path, after: Path) -> tuple[Difference, ...]:
     releases = [Release.open(folder) for folder in (before, after)]
     for release in releases:
         release.check_files()
-    one, other = (release.description() for release in releases)
-    return (*compare_descriptions(one, other), *_fields("file", *map(_files, releases)))
+    first, other = (release.description() for release in releases)
+    return (*compare_descriptions(first, other), *_fields("file", *map(_files, releases)))
 
 
 def compare_descriptions(before: ReleaseDescription, after: ReleaseDescription) -> tuple[Difference, ...]:
     """Differences of two descriptions but for files, in the order of the kinds above."""
     both = (before, after)
-    found = _fields("origin", *(dict(_flat(one.origin)) for one in both))
-    found += _fields("toolchain", *(dict(_flat(asdict(one.toolchain))) for one in both))
-    packs = [{pack.name: pack for pack in one.packs} for one in both]
-    found += _fields("pack", *({name: _pack(pack) for name, pack in one.items()} for one in packs))
+    differences = _fields("origin", *(dict(_flat(description.origin)) for description in both))
+    differences += _fields("toolchain", *(dict(_flat(asdict(description.toolchain))) for description in both))
+    packs = [{pack.name: pack for pack in description.packs} for description in both]
+    differences += _fields(
+        "pack", *({name: _pack(pack) for name, pack in by_name.items()} for by_name in packs)
+    )
     for name in sorted(packs[0].keys() & packs[1].keys()):
-        found += _images(packs[0][name], packs[1][name])
-    return tuple(found)
+        differences += _images(packs[0][name], packs[1][name])
+    return tuple(differences)
 
 
 def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
@@ -67,9 +69,9 @@ def _images(before: DescribedPack, after: DescribedPack) -> list[Difference]:
         {
             f"{label} {name}": str(value)
             for label in common
-            for name, value in vars(one[label].resources).items()
+            for name, value in vars(images[label].resources).items()
         }
-        for one in both
+        for images in both
     ]
     verdicts = [{label: images[label].outcome for label in common} for images in both]
     return _fields("image", *digests) + _fields("resource", *resources) + _fields("verdict", *verdicts)
@@ -107,20 +109,20 @@ def _flat(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
 
 def _members(path: Path) -> dict[str, str]:
     try:
-        found: dict[str, str] = {}
+        described: dict[str, str] = {}
         if path.suffix == ".zip":
             for member, data in zip_members(path):
                 digest = hashlib.sha256(data).hexdigest()
-                found[member.filename] = f"{member.external_attr >> 16:o} {member.date_time} {digest}"
-            return found
+                described[member.filename] = f"{member.external_attr >> 16:o} {member.date_time} {digest}"
+            return described
 
         def describe(entry: Entry) -> None:
             info = entry.info
             content = hashlib.sha256(entry.content.read()).hexdigest() if entry.content else info.linkname
             text = f"{info.mode:o} {info.type.decode()} {info.mtime} {info.uid}:{info.gid} {info.size}"
-            found[info.name] = f"{text} {content}"
+            described[info.name] = f"{text} {content}"
 
         read_archive(path, describe)
-        return found
+        return described
     except (OSError, UnsafeArchiveError, zipfile.BadZipFile) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="fetch or build it again") from error

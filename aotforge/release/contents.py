@@ -93,20 +93,20 @@ def list_contents(
     """The contents of a release that consists of `packs` and the archives `tars`."""
     return ReleaseContents(
         release=release,
-        verified=all(record.passed for one in packs for record in one.records),
+        verified=all(record.passed for packed in packs for record in packed.records),
         development=tuple(development),
         platform=platform,
         tarballs=dict(sorted(tars.items())),
         packs=tuple(
             PackContents(
-                name=one.pack.name,
-                profile=open_files(one.pack).signature.profile,
+                name=packed.pack.name,
+                profile=open_files(packed.pack).signature.profile,
                 images=tuple(
                     ReleasedImage(labels=labels, jobs=jobs, digest=digest, verdict=verdict)
-                    for labels, jobs, (digest, verdict) in image_rows(one.records, _image)
+                    for labels, jobs, (digest, verdict) in image_rows(packed.records, _image)
                 ),
             )
-            for one in packs
+            for packed in packs
         ),
     )
 

@@ -65,7 +65,7 @@ def finalize_release(
         write_atomic(staged / TAR_SUMS, sums_bytes({**tars, **zips}))
         write_atomic(staged / SBOM, sbom_json(origin, described))
         packs = made.packs()
-        resources = {one.pack.name: one.resources for one in packs}
+        resources = {packed.pack.name: packed.resources for packed in packs}
         write_atomic(staged / COVERAGE, _coverage(origin.release, packs))
         description = describe_release(
             origin, plans=plans, resources=resources, contents=made.contents, files=described
@@ -91,7 +91,7 @@ def _sums(folder: Path) -> dict[str, str]:
 
 def _coverage(release: str, packs: Sequence[ReleasedPack]) -> bytes:
     """Size, served calls and bytes of the first call of each pack; equal packs give equal bytes."""
-    tables = [pack_coverage(open_files(one.pack)) for one in packs]
+    tables = [pack_coverage(open_files(packed.pack)) for packed in packs]
     kernels = [kernel for table in tables for kernel in table.kernels]
     text = render("coverage.md.jinja", release=release, packs=tables, kernels=kernels)
     return f"{text.rstrip()}\n".encode()

@@ -45,7 +45,7 @@ def write_hf_kernel(
     `packs`: archs of each image pack. Equal releases give equal bytes. Raises ReleaseError, OutputError.
     """
     release = Release.open(build)
-    images = {one.pack.name: one.pack.files for one in release.packs(packs)}
+    images = {released.pack.name: released.pack.files for released in release.packs(packs)}
     runtime = release.members(release.runtime)
     variants = dict(hf_variants(manifest, packs, functions, runtime, images, release.runtime.platform))
     with output_lock(folder), staged_folder(folder) as staged:
@@ -104,7 +104,7 @@ def _library(runtime: Mapping[str, bytes], functions: Iterable[Function]) -> byt
         exported = {symbol.name for symbol in read_elf(data).symbols} if data else set()
     except CodeObjectError as error:
         raise _unusable(f"lib/{OPERATOR_LIBRARY}: {error}") from error
-    lacks = [one.name for one in functions if f"{_EXPORTED}{one.name}" not in exported]
+    lacks = [function.name for function in functions if f"{_EXPORTED}{function.name}" not in exported]
     if lacks or not functions:
         raise _unusable(f"the release's lib/{OPERATOR_LIBRARY} has no function {', '.join(lacks)}".rstrip())
     return data
@@ -138,8 +138,11 @@ def _metadata(backend: Backend, archs: Sequence[str], files: Mapping[str, bytes]
 
 def _module(manifest: ReleaseManifest, functions: Sequence[Function]) -> str:
     """Python 3.9 and later, with imports of the standard library and of TVM-FFI alone."""
-    own = sorted(functions, key=lambda one: one.name)
-    notes = {one.name: [text for found in one.parameters if (text := _note(found))] for one in own}
+    own = sorted(functions, key=lambda function: function.name)
+    notes = {
+        function.name: [text for parameter in function.parameters if (text := _note(parameter))]
+        for function in own
+    }
     text = render(
         "hf_module.py.jinja", release=manifest.name, functions=own, notes=notes, library=OPERATOR_LIBRARY
     )

@@ -49,11 +49,11 @@ def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Li
 
 def licences(ours: bytes, *, runtime: bool = False) -> dict[str, Member | Link]:
     """The project's licence; with the runtime also that of zstd, whose decoder is part of the library."""
-    found: dict[str, Member | Link] = {f"{TOP}/{_LICENCES}/LICENSE": Member(content=ours)}
+    members: dict[str, Member | Link] = {f"{TOP}/{_LICENCES}/LICENSE": Member(content=ours)}
     if runtime:
         text = resources.files("aotforge.release").joinpath("licences/zstd.txt").read_bytes()
-        found[f"{TOP}/{_LICENCES}/LICENSE.zstd"] = Member(content=text)
-    return found
+        members[f"{TOP}/{_LICENCES}/LICENSE.zstd"] = Member(content=text)
+    return members
 
 
 def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
@@ -62,7 +62,7 @@ def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
     `labels` and `jobs` (job keys) correspond: compile jobs that gave the same image with the same resources.
     """
     rows = [
-        {"labels": labels, "jobs": jobs, "digest": digest, **asdict(found)}
-        for labels, jobs, (digest, found) in image_rows(records, lambda one: (one.digest, one.resources))
+        {"labels": labels, "jobs": jobs, "digest": digest, **asdict(measured)}
+        for labels, jobs, (digest, measured) in image_rows(records, lambda r: (r.digest, r.resources))
     ]
     return json_document({"format": FORMAT, "pack": pack, "images": rows})

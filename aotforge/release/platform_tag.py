@@ -54,13 +54,13 @@ def measure_platform_tag(*libraries: Path, promised: str) -> PlatformTag:
 
 def _add_needs(library: Path, versions: dict[str, set[str]], needed: dict[str, None]) -> None:
     """Raises OSError, ValueError."""
-    found = read_shared_library(library)
-    if not found.tags:
+    elf_facts = read_shared_library(library)
+    if not elf_facts.tags:
         raise ValueError("it has no dynamic section")
     with open_elf(library) as elf:
         for name, version in (*elf_find_versioned_symbols(elf), *_loader_versions(elf)):
             versions.setdefault(name, set()).add(version)
-    needed |= dict.fromkeys(name for name in found.needed if not name.startswith(_LOADER))
+    needed |= dict.fromkeys(name for name in elf_facts.needed if not name.startswith(_LOADER))
 
 
 def _loader_versions(elf: ELFFile) -> Iterator[tuple[str, str]]:
@@ -74,12 +74,12 @@ def _loader_versions(elf: ELFFile) -> Iterator[tuple[str, str]]:
 def read_soname(library: Path) -> str:
     """DT_SONAME of an x86-64 shared library. Raises ReleaseError for any other file, and without a SONAME."""
     try:
-        found = read_shared_library(library)
+        elf_facts = read_shared_library(library)
     except (OSError, ValueError) as error:
         raise ReleaseError(f"{library} cannot be read as a shared library: {error}") from error
-    if found.machine != "EM_X86_64" or not found.tags:
+    if elf_facts.machine != "EM_X86_64" or not elf_facts.tags:
         raise ReleaseError(f"{library} is not an x86-64 shared library")
-    names = [str(name) for name in found.sonames]
+    names = [str(name) for name in elf_facts.sonames]
     if len(names) != 1:
         raise ReleaseError(f"{library} has {len(names)} SONAMEs, one is needed")
     return names[0]
@@ -97,14 +97,14 @@ def _obstacles(
     """What the policy does not allow; generic linux allows everything."""
     if policy.name == f"linux_{MACHINE}":
         return []
-    found = [
+    obstacles = [
         f"{version} of {name}"
         for name, wanted in sorted(versions.items())
         for version in sorted(wanted, key=_newest_first)
         for family, _, number in [version.partition("_")]
         if number not in policy.symbol_versions.get(family, [number])
     ]
-    found += [f"dependency on {name}" for name in needed if name not in policy.whitelist]
+    obstacles += [f"dependency on {name}" for name in needed if name not in policy.whitelist]
     forbidden = {name: symbols for name, symbols in policy.blacklist.items() if name in needed}
     # "*": any use of the library
     used = (
@@ -113,5 +113,5 @@ def _obstacles(
         else frozenset[str]()
     )
     for name, symbols in sorted(forbidden.items()):
-        found += [f"{symbol} of {name}" for symbol in sorted(symbols & used)]
-    return found
+        obstacles += [f"{symbol} of {name}" for symbol in sorted(symbols & used)]
+    return obstacles

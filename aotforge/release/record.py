@@ -107,7 +107,7 @@ def load_record(releases: Path, release: str) -> Record:
     """The record of `release`. Raises UnknownNameError, ManifestError."""
     path = releases / f"{release}.json"
     if not path.is_file():
-        known = [found.stem for found in releases.glob("*.json")]
+        known = [file.stem for file in releases.glob("*.json")]
         raise UnknownNameError(
             f"there is no record of release {release}",
             cause="this checkout's history does not release it" if known else "nothing was released yet",

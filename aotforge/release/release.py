@@ -116,30 +116,29 @@ class Release:
     @cached_property
     def archives(self) -> tuple[ArtifactName, ...]:
         """The archives that SHA256SUMS lists, by name."""
-        return tuple(found for name in sorted(self.sums) if (found := parse_artifact_name(name)))
+        return tuple(artifact for name in sorted(self.sums) if (artifact := parse_artifact_name(name)))
 
     def of(self, kind: Kind) -> tuple[ArtifactName, ...]:
         """Archives of one kind; runtimes by ROCm version."""
-        return tuple(
-            sorted((one for one in self.archives if one.kind == kind), key=lambda one: one.rocm_version)
-        )
+        archives = (archive for archive in self.archives if archive.kind == kind)
+        return tuple(sorted(archives, key=lambda archive: archive.rocm_version))
 
     @property
     def runtime(self) -> ArtifactName:
         """The runtime archive for the newest ROCm, the same as the others. Raises ReleaseError."""
-        if not (found := self.of("runtime")):
+        if not (runtimes := self.of("runtime")):
             raise _damaged(f"{self.folder} has no archive of the library", f"{SUMS} names none")
-        return found[-1]
+        return runtimes[-1]
 
     def archive(self, kind: Kind, pack: str) -> ArtifactName:
         """The archive of images or texts of a pack. Raises ReleaseError."""
-        found = [one for one in self.of(kind) if one.pack == pack]
-        if len(found) != 1:
+        matching = [artifact for artifact in self.of(kind) if artifact.pack == pack]
+        if len(matching) != 1:
             raise _damaged(
                 f"{self.folder} has no {kind} archive for {pack}",
                 "the release was built for other archs, or is not complete",
             )
-        return found[0]
+        return matching[0]
 
     def read(self, archive: ArtifactName, visit: Visit = skip) -> ArchiveFacts:
         """Visits the entries of a tarball. Raises ReleaseError; what `visit` has made must go then."""
@@ -154,14 +153,14 @@ class Release:
         if archive.kind == "windows":
             self._checked(str(archive))
             return read_windows(self.folder / str(archive))
-        found: dict[str, bytes] = {}
+        members: dict[str, bytes] = {}
 
         def keep(entry: Entry) -> None:
             if entry.content is not None and (path := str(entry.path)).startswith(below):
-                found[path.removeprefix(below)] = entry.content.read()
+                members[path.removeprefix(below)] = entry.content.read()
 
         self.read(archive, keep)
-        return found
+        return members
 
     def unpack(self, archives: Iterable[ArtifactName], folder: Path) -> Path:
         """Unpacks tarballs into a new prefix below `folder`; returns the prefix. Raises ReleaseError."""
@@ -176,7 +175,7 @@ class Release:
 
         Without `names` every file that is there is compared with the sums.
         """
-        held = sorted({one.pack for one in self.archives if one.kind in {"images", "asm"}})
+        held = sorted({artifact.pack for artifact in self.archives if artifact.kind in {"images", "asm"}})
         if not held:
             raise _damaged(f"{self.folder} has no image packs", f"{SUMS} names none")
         for name in self.sums if names is None else ():
@@ -188,7 +187,9 @@ class Release:
         files = self.members(self.archive("images", pack), f"{IMAGES}/{pack}/")
         texts = self.members(self.archive("asm", pack), f"share/aotriton/asm/{pack}/")
         resources = _resources(self.folder / str(self.archive("asm", pack)), texts.pop("resources.json", b""))
-        images = [image for one in self.contents.packs if one.name == pack for image in one.images]
+        images = [
+            image for contents in self.contents.packs if contents.name == pack for image in contents.images
+        ]
         labels: dict[str, tuple[str, ...]] = {}
         for image in images:
             labels[image.digest] = labels.get(image.digest, ()) + image.labels
@@ -221,7 +222,7 @@ class Release:
         path = self.folder / RELEASE_JSON
         try:
             data = read_regular(path)
-            found = parse_model(data, ReleaseDescription)
+            description = parse_model(data, ReleaseDescription)
         except (OSError, ValueError) as error:
             raise ReleaseError(
                 f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
@@ -229,12 +230,12 @@ class Release:
                 hint="name a folder that `./dev release` made",
             ) from error
         _check_sum(path, hashlib.sha256(data).hexdigest(), self.sums)
-        described = {file.name: file.sha256 for file in found.files}
+        described = {file.name: file.sha256 for file in description.files}
         if described != {name: digest for name, digest in self.sums.items() if name not in DESCRIBING}:
             raise _damaged(
                 f"{path} describes other files than {SUMS} lists", "files of two releases were mixed"
             )
-        return found
+        return description
 
     def _checked(self, name: str) -> str:
         """The digest of a file, which is the listed one. Raises ReleaseError."""

@@ -64,7 +64,7 @@ def release_tasks(
     natively = any(map(is_native, archs))
     verifier = {
         family: family_verifier_digest(checkout.kernels / folders[family], natively=natively)
-        for family in {use.kernel.family for found in uses.values() for use in found}
+        for family in {use.kernel.family for image_uses in uses.values() for use in image_uses}
     }
     tasks = [
         ImageTask(
@@ -75,11 +75,11 @@ def release_tasks(
             binary=binaries[digest],
             asm=_of(released.assembly, released, digest, "assembly text"),
             resources=_of(released.resources, released, digest, "resources"),
-            folder=folders[found[-1].kernel.family],
-            verifier_digest=verifier[found[-1].kernel.family],
-            uses=tuple(found),
+            folder=folders[image_uses[-1].kernel.family],
+            verifier_digest=verifier[image_uses[-1].kernel.family],
+            uses=tuple(image_uses),
         )
-        for digest, found in uses.items()
+        for digest, image_uses in uses.items()
     ]
     _check_launches(opened, tasks)
     return tasks
@@ -169,15 +169,15 @@ def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:
 def _image(task: ImageTask) -> KernelImage | None:
     """The image with its own metadata; None when that cannot be read, which the verifier reports."""
     try:
-        found = backend_of_arch(task.arch).read(task.binary)
+        facts = backend_of_arch(task.arch).read(task.binary)
         return KernelImage(
             key=task.key,
             digest=task.digest,
-            symbol=found.symbol,
+            symbol=facts.symbol,
             binary=task.binary,
             asm=task.asm,
-            resources=replace(task.resources, threads=found.threads),
-            arguments=found.arguments,
+            resources=replace(task.resources, threads=facts.threads),
+            arguments=facts.arguments,
         )
     except (CodeObjectError, KeyError, TypeError, ValueError):
         return None
@@ -204,11 +204,11 @@ def _planned(kernel: DispatchKernel) -> PlannedKernel:
     )
 
 
-def _of(found: Mapping[str, T], released: ReleasedPack, digest: str, what: str) -> T:
-    if digest not in found:
+def _of(values: Mapping[str, T], released: ReleasedPack, digest: str, what: str) -> T:
+    if digest not in values:
         raise ReleaseError(
             f"the asm archive of {released.pack.name} has no {what} of the image {digest}",
             cause="the archives of images and of texts are of different builds",
             hint="fetch both again",
         )
-    return found[digest]
+    return values[digest]

@@ -59,7 +59,7 @@ def make_wheels(
     """
     release = Release.open(build)
     runtime, platform = release.members(release.runtime), release.runtime.platform
-    images = ((one.pack.name, one.pack.files) for one in release.packs(packs))
+    images = ((released.pack.name, released.pack.files) for released in release.packs(packs))
     zipped = read_windows(windows) if windows else None
     made = []
     for content in wheel_contents(manifest, packs, runtime, images, platform, windows=zipped):

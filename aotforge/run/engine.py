@@ -25,6 +25,7 @@ import docker
 from aotforge.base.child_processes import child_environment, start_child
 from aotforge.base.files import errors_as, remove_unlocked
 from aotforge.errors import CacheError, ExecutorError
+from aotforge.formats.archive import unpack
 from aotforge.run.processes import find_program, work_folder
 from aotforge.run.step import RootFS, Step, StepRunner
 
@@ -247,7 +248,7 @@ def _receive(container: Any, outputs: Path) -> None:
         packed.writelines(pieces)
         packed.seek(0)
         with tarfile.open(fileobj=packed) as tar:
-            tar.extractall(staged, filter="data")
+            unpack(tar, Path(staged))
         (Path(staged) / "out").rename(outputs)
 
 

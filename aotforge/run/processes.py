@@ -18,6 +18,7 @@ from subprocess import PIPE
 from aotforge.base.child_processes import fixed_environment, run_child, start_child
 from aotforge.base.files import errors_as, remove_unlocked, scratch_folder
 from aotforge.errors import CacheError, ExecutorError
+from aotforge.formats.archive import unpack
 from aotforge.run.step import RootFS, Step, StepRunner
 
 _PREFIX = "step-"
@@ -32,8 +33,8 @@ BARE = fixed_environment({"PATH": os.defpath})
 
 def find_program(package: str, program: str) -> str:
     """Path of a runner's program. Raises ExecutorError."""
-    if found := shutil.which(program):
-        return found
+    if path := shutil.which(program):
+        return path
     raise ExecutorError(
         f"{package} is not installed",
         cause=f"there is no {program} on PATH",
@@ -83,7 +84,7 @@ class LocalRunner(StepRunner):
                 (work / name).mkdir()
             if step.inputs:
                 with tarfile.open(fileobj=BytesIO(step.inputs)) as tar:
-                    tar.extractall(work / "in", filter="data")
+                    unpack(tar, work / "in")
             command, start = self._command(step, rootfs, work), time.monotonic()
             status = run_process(step, command)
             step.checked(status, seconds=time.monotonic() - start)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from aotforge.rules import Scalar, Setting, Target, ValueType, Vendor
+from aotforge.targets.conversions import exact_conversions
 from aotforge.toolchain.backend_options import BackendOptions
 from vgpu.code_object import CodeObjectError
 
@@ -163,6 +165,24 @@ class Backend:
         For worker processes: it loads Triton. Raises ToolchainError for a pass that Triton lacks.
         """
         return nullcontext()
+
+    def with_exact_conversions(self, module: Any, context: Any, hazards: Collection[str]) -> Any:
+        """The module of Triton's GPU IR without conversions that have one of the hazards.
+
+        For worker processes: it loads Triton.
+        """
+        text = str(module) if hazards else ""
+        exact = exact_conversions(text, hazards)
+        if exact == text:
+            return module
+        from triton._C.libtriton import ir  # noqa: PLC0415 - loads Triton, which only workers do
+
+        with tempfile.NamedTemporaryFile("w", suffix=".mlir") as file:
+            file.write(exact)
+            file.flush()
+            parsed = ir.parse_mlir_module(file.name, context)
+        parsed.context = context
+        return parsed
 
     def without_hazards(self, assembly: str, hazards: Collection[str]) -> str:
         """The assembly text without code that has one of the hazards (`CompileJob.cures`)."""

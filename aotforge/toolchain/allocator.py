@@ -69,12 +69,12 @@ def compiler_ranges(maps: Iterable[str]) -> list[tuple[int, int]]:
 
     Raises ToolchainError when there is none, or more than the allocator takes.
     """
-    found = []
+    ranges = []
     for line in maps:
         span, rights, *_, path = line.split(maxsplit=5) if line.count(" ") > 4 else ("", "", "")
         if "x" in rights and Path(path).name.split(".")[0] in _OF_COMPILERS:
             low, high = (int(text, 16) for text in span.split("-"))
-            found.append((low, high - low))
-    if not 0 < len(found) <= _RANGES:
-        raise ToolchainError(f"{len(found)} pieces of compiler code are loaded, where a few are expected")
-    return found
+            ranges.append((low, high - low))
+    if not 0 < len(ranges) <= _RANGES:
+        raise ToolchainError(f"{len(ranges)} pieces of compiler code are loaded, where a few are expected")
+    return ranges

@@ -57,12 +57,12 @@ class BackendOptions:
 @cache
 def _annotations(source: str, options_class: str) -> dict[str, str]:
     """Type by field of a class in one of Triton's files."""
-    found = importlib.util.find_spec("triton")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
         raise ToolchainError(
             "Triton is not installed", hint="run ./dev again: it installs the pinned version"
         )
-    file = Path(found.origin).parent / source
+    file = Path(spec.origin).parent / source
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError) as error:

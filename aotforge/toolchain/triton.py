@@ -49,10 +49,10 @@ def pinned_triton(requirements: Path) -> str:
         text = requirements.read_text(encoding="utf-8")
     except OSError as error:
         raise ManifestError(f"{requirements}: cannot be read: {error.strerror}") from error
-    found = re.search(r"^triton==([0-9A-Za-z.+]+)", text, re.MULTILINE)
-    if not found:
+    match = re.search(r"^triton==([0-9A-Za-z.+]+)", text, re.MULTILINE)
+    if not match:
         raise ManifestError(f"{requirements}: no pin of the form triton==X.Y.Z")
-    return found[1]
+    return match[1]
 
 
 def read_toolchain(pinned: str) -> Toolchain:
@@ -93,8 +93,8 @@ def _files_digest(root: Path, record: str) -> str:
         try:
             intact = file.stat().st_size == int(size)
             if intact and name.endswith(".py"):
-                found = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest())
-                intact = digest == f"sha256={found.decode().rstrip('=')}"
+                actual = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest())
+                intact = digest == f"sha256={actual.decode().rstrip('=')}"
         except OSError:
             intact = name.startswith(_MAY_BE_MISSING)
         if not intact:

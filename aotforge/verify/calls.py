@@ -1,14 +1,16 @@
 """Cases of a family from one numpy function and shapes: tensors, reference, bounds."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.verify.compare import Bounded, Exact, Expected
+from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.interpreter.number_formats import (
     EPSILON,
     SMALLEST,
@@ -20,6 +22,7 @@ from aotforge.verify.interpreter.number_formats import (
     is_exact,
 )
 from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.specials import Specials, expectation, with_specials
 from aotforge.verify.tensors import Float, Guarded, Layout, check_dtype, dtype_of
 
 Shape = Mapping[str, int]
@@ -49,13 +52,14 @@ class Tensor:
 
     `dtype` may name a key of the functional in braces, as in "{dtype}". `strides` are operator values by
     axis; a tensor with the stride of its rows is also tried with rows that do not follow each other. `draw`
-    makes an input's numbers.
+    makes an input's numbers, `specials` states which special numbers may be among them in one more call.
     """
 
     shape: tuple[str | int, ...]
     dtype: str = "{dtype}"
     strides: Mapping[str, int] = field(default_factory=dict)
     draw: Callable[[np.random.Generator, tuple[int, ...], DType], Array] = _drawn
+    specials: Specials = "all"
 
     def sizes(self, shape: Shape) -> tuple[int, ...]:
         """The tensor's shape in one call."""
@@ -94,7 +98,12 @@ class Calls:
         if any(tensor.strides for tensor in {**self.inputs, **self.outputs}.values()):
             layouts |= {"rows apart": Layout(row_padding=3), **self.layouts}
         return [
-            Case(name=f"{self._name(shape)}, {where}", make=partial(self._invocation, keys, shape, layout))
+            Case(
+                name=f"{self._name(shape)}, {where}",
+                make=partial(self._invocation, keys, shape, layout),
+                special=partial(self._invocation, keys, shape, layout, special=True),
+                elements=self._elements(shape),
+            )
             for shape in self.shapes
             for where, layout in layouts.items()
         ]
@@ -105,12 +114,21 @@ class Calls:
         name = ", ".join(f"{name}={size}" for name, size in complete.items())
         return Case(name=name, make=partial(self._invocation, keys, complete, Layout()))
 
+    def _elements(self, shape: Shape) -> int:
+        special = (one for one in self.inputs.values() if one.specials != "none")
+        return max((prod(one.sizes(shape)) for one in special), default=0)
+
     def _name(self, shape: Shape) -> str:
         return self.title.format(**shape) or ", ".join(f"{name}={size}" for name, size in shape.items())
 
-    def _invocation(self, keys: Mapping[str, int], shape: Shape, layout: Layout) -> Invocation:
+    def _invocation(
+        self, keys: Mapping[str, int], shape: Shape, layout: Layout, *, special: bool = False
+    ) -> Invocation:
         rng = np.random.default_rng(sum(shape.values()))
-        numbers = {name: self._numbers(tensor, rng, keys, shape) for name, tensor in self.inputs.items()}
+        numbers = {
+            name: self._numbers(tensor, rng, keys, shape, special=special)
+            for name, tensor in self.inputs.items()
+        }
         tensors = {
             name: Guarded(tensor.sizes(shape), tensor.type(keys), _layout(tensor, layout), numbers.get(name))
             for name, tensor in {**self.inputs, **self.outputs}.items()
@@ -124,16 +142,39 @@ class Calls:
             values=values,
             inputs={name: tensors[name] for name in self.inputs},
             outputs={name: tensors[name] for name in self.outputs},
-            expected=lambda: dict(self._expected(numbers, values, keys, shape)),
+            expected=lambda: dict(self._expected(numbers, values, keys, shape, special=special)),
         )
 
     @staticmethod
-    def _numbers(tensor: Tensor, rng: np.random.Generator, keys: Mapping[str, int], shape: Shape) -> Array:
+    def _numbers(
+        tensor: Tensor, rng: np.random.Generator, keys: Mapping[str, int], shape: Shape, *, special: bool
+    ) -> Array:
         dtype = tensor.type(keys)
-        return decode(encode(tensor.draw(rng, tensor.sizes(shape), dtype), dtype), dtype)
+        drawn = tensor.draw(rng, tensor.sizes(shape), dtype)
+        if special:
+            drawn = with_specials(rng, drawn, dtype, tensor.specials)
+        return decode(encode(drawn, dtype), dtype)
 
     def _expected(
-        self, numbers: Mapping[str, Array], values: Values, keys: Mapping[str, int], shape: Shape
+        self,
+        numbers: Mapping[str, Array],
+        values: Values,
+        keys: Mapping[str, int],
+        shape: Shape,
+        *,
+        special: bool,
+    ) -> Iterator[tuple[str, Expected | Exact]]:
+        with np.errstate(all="ignore") if special else nullcontext():
+            yield from self._results(numbers, values, keys, shape, special=special)
+
+    def _results(
+        self,
+        numbers: Mapping[str, Array],
+        values: Values,
+        keys: Mapping[str, int],
+        shape: Shape,
+        *,
+        special: bool,
     ) -> Iterator[tuple[str, Expected | Exact]]:
         kinds = {name: tensor.type(keys) for name, tensor in self.outputs.items()}
         wide = "fp64" in {*kinds.values(), *(tensor.type(keys) for tensor in self.inputs.values())}
@@ -154,10 +195,7 @@ class Calls:
             size = np.abs(np.asarray(sizes[name], dtype=np.float64))
             error = EPSILON[dtype] * np.abs(value) + roundings * EPSILON[step] * size + SMALLEST[dtype]
             stored = [_rounded(np.asarray(peer[name]), dtype) for peer in peers]
-            yield (
-                name,
-                Expected(bounded=Bounded(value=value, error=error), same_precision=stored, dtype=dtype),
-            )
+            yield name, expectation(value, error, stored, dtype, special=special)
 
 
 def _layout(tensor: Tensor, layout: Layout) -> Layout:

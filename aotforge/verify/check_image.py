@@ -30,6 +30,7 @@ from aotforge.verify.invocation import (
 )
 from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.pool import serve
+from aotforge.verify.specials import ENOUGH
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from vgpu.emulator.classes import instruction_mix
 from vgpu.emulator.hooks import PrintedText
@@ -150,47 +151,70 @@ def check_uses(
 
 
 def check_use(use: Use, runner: ImageRunner, cases: Sequence[Case], results: Results) -> None:
-    """Adds the results of the cases that are dispatched to the use, on its image."""
-    reached = False
+    """Adds the results of the cases that are dispatched to the use, and of one of them on special numbers."""
+    reached: list[Case] = []
     for number, case in enumerate(cases):
-        if case.unless_reached and reached:
+        if case.unless_reached and any(not one.unless_reached for one in reached):
             continue
         for run, label in enumerate(runner.runs):
-            invocation = case.make()
-            launch = launch_of(use, invocation.values)
-            if launch is None:
-                break
-            reached = reached or not case.unless_reached
-            grid = "grid " + "x".join(map(str, launch.grid))
-            if 0 in launch.grid:
-                # the library launches nothing: correct only without elements to write
-                results.failures += [
-                    f"{case.name} ({grid}): nothing is launched, so nothing writes {name}"
-                    for name, tensor in invocation.outputs.items()
-                    if math.prod(tensor.shape)
-                ]
-                break
-            if case.name not in results.cases:
-                results.cases.append(case.name)
-            name = f"{case.name}{label}"
             # garbage in registers, shared memory and scratch differs from run to run
-            seed = 1 + 2 * number + run
-            results.runs += 1
-            try:
-                # the first run prints; the others print the same texts
-                prints = None if run else partial(results.add_print, case=case.name)
-                call = LaunchCall(
-                    use=use, launch=launch, invocation=invocation, case=case.name, number=run, seed=seed,
-                    on_print=prints,
-                )  # fmt: skip
-                results.counts += runner.run(call)
-            except AotforgeError as error:
-                results.faults += 1
-                results.add_error(error, f"{name} ({grid}): ")
-                if runner.device:  # after a fault a device executes nothing more for this process
-                    return
-                continue
-            compare(invocation, name, results, truncates_sums=runner.truncates_sums)
+            launched = _launch(use, runner, case, f"{case.name}{label}", run, 1 + 2 * number + run, results)
+            if not launched:
+                break
+            if run == 0:
+                reached.append(case)
+            if runner.device and results.faults:  # after a fault a device executes nothing more
+                return
+    if chosen := _with_specials(reached):
+        # ordinary numbers have to show that an output is not zero everywhere
+        informative = {*results.informative}
+        _launch(use, runner, chosen, chosen.name, 0, len(cases), results)
+        results.informative = informative
+
+
+def _with_specials(reached: Sequence[Case]) -> Case | None:
+    """The smallest case that can hold all special numbers, or else the largest one, with them."""
+    found = sorted((one for one in reached if one.special), key=lambda one: one.elements)
+    if not found:
+        return None
+    chosen = next((one for one in found if one.elements >= ENOUGH), found[-1])
+    assert chosen.special
+    return replace(chosen, name=f"{chosen.name}, special numbers", make=chosen.special)
+
+
+def _launch(
+    use: Use, runner: ImageRunner, case: Case, name: str, run: int, seed: int, results: Results
+) -> bool:
+    """Adds the results of a launch; False when the case has none on this use."""
+    invocation = case.make()
+    launch = launch_of(use, invocation.values)
+    if launch is None:
+        return False
+    grid = "grid " + "x".join(map(str, launch.grid))
+    if 0 in launch.grid:
+        # the library launches nothing: correct only without elements to write
+        results.failures += [
+            f"{case.name} ({grid}): nothing is launched, so nothing writes {output}"
+            for output, tensor in invocation.outputs.items()
+            if math.prod(tensor.shape)
+        ]
+        return False
+    if case.name not in results.cases:
+        results.cases.append(case.name)
+    results.runs += 1
+    # the first run prints; the others print the same texts
+    prints = None if run else partial(results.add_print, case=case.name)
+    call = LaunchCall(
+        use=use, launch=launch, invocation=invocation, case=case.name, number=run, seed=seed, on_print=prints
+    )
+    try:
+        results.counts += runner.run(call)
+    except AotforgeError as error:
+        results.faults += 1
+        results.add_error(error, f"{name} ({grid}): ")
+        return True
+    compare(invocation, name, results, truncates_sums=runner.truncates_sums)
+    return True
 
 
 def compare(invocation: Invocation, name: str, results: Results, *, truncates_sums: bool = False) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from aotforge.errors import RulesError
 from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, Array, DType
@@ -33,13 +34,14 @@ _SAME_PRECISION_TILE_LIMIT = 0.8
 
 
 def largest_error(actual: Float, value: Float) -> float:
-    """The largest absolute difference; infinite for not-a-number and wrong infinities."""
+    """The largest absolute difference; infinite where one alone is not a number, and for wrong infinities."""
     return float(_distance(actual, value).max(initial=0.0))
 
 
 def _distance(actual: Float, value: Float, unit: Float | float = 1.0) -> Float:
     with np.errstate(invalid="ignore", divide="ignore"):
-        distance = np.where(actual == value, 0.0, np.abs(actual - value))
+        same = (actual == value) | (np.isnan(actual) & np.isnan(value))
+        distance = np.where(same, 0.0, np.abs(actual - value))
         ratio = np.where(distance == 0.0, 0.0, distance / unit)
     return np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
 
@@ -52,7 +54,7 @@ class Bounded:
     error: Float
 
     def misses(self, actual: Float) -> Float:
-        """Each element's error over its bound; infinite for not-a-number and wrong infinities."""
+        """Each element's error over its bound; infinite where `largest_error` is."""
         return _distance(actual, self.value, SLACK * self.error)
 
 
@@ -118,12 +120,14 @@ class Expected:
     """Expectation of an output: reference with bounds, and the same computation in the same precision.
 
     `cut_off`: more of the latter with sums cut off (`Backend.truncates_sums`); None without a matrix product.
+    `defined`: the elements that have a right result (None: all); others are not compared.
     """
 
     bounded: Bounded
     same_precision: Sequence[Float]
     dtype: DType
     cut_off: Callable[[], Sequence[Float]] | None = None
+    defined: npt.NDArray[np.bool_] | None = None
 
     @cached_property
     def with_cut_off_sums(self) -> Expected:
@@ -140,6 +144,7 @@ class Expected:
                 "a bound is infinite, negative or not a number",
                 hint="correct the bounds in cases.py of the family",
             )
+        actual = self._compared(actual)
         return Comparison(
             actual=actual,
             value=self.bounded.value,
@@ -149,6 +154,12 @@ class Expected:
             tiles=np.where(self._distinguishable, self._scales(actual) / TILE_SCALE, 0.0),
         )
 
+    def _compared(self, actual: Float) -> Float:
+        """A result with the right value where none is defined."""
+        if self.defined is None or actual.shape != self.bounded.value.shape:
+            return actual
+        return np.where(self.defined, actual, self.bounded.value)
+
     @property
     def is_informative(self) -> bool:
         """A finite number is not zero: an image that computes nothing may leave zeros, too."""
@@ -157,7 +168,7 @@ class Expected:
 
     @cached_property
     def _allowed(self) -> float:
-        worst = max(map(self._error, self.same_precision))
+        worst = max(self._error(self._compared(one)) for one in self.same_precision)
         if not math.isfinite(worst):
             raise RulesError(
                 "the same computation in the same precision is not finite, or of another shape, "

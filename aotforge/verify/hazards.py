@@ -1,5 +1,6 @@
 """Hazards in an image's code that its execution in order cannot show (`manifests/hazards.yaml`)."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 
@@ -12,6 +13,7 @@ from vgpu.emulator.targets import EmulatedTarget
 _LISTED = 3
 _ENDS = ("s_endpgm", "s_branch", "s_setpc_b64")
 _BARRIERS = ("s_barrier", "s_barrier_signal")
+_TRANSPOSES = re.compile(r"ds_(read|load)_(b\d+_)?tr_?")
 _STORED: frozenset[int] = frozenset([-1])
 """State of a program point behind a store; others are the VGPRs that DPP or permute wrote last."""
 State = frozenset[int]
@@ -22,10 +24,13 @@ def find_hazards(listing: Listing, target: EmulatedTarget, hazards: Hazards) -> 
     """A text for each hazard of the arch that the code has, with its first places. Raises DecodeError."""
     found = []
     for name, hazard in hazards.of(target.arch).items():
+        if hazard.found == "results":
+            continue
         if lines := [line.location for line in _FINDERS[name](listing, target)]:
             more = f"; and {len(lines) - _LISTED} more places" if len(lines) > _LISTED else ""
             places = "; ".join(lines[:_LISTED])
-            found.append(f"hazard {name}: {hazard.fault} ({hazard.source}): {places}{more}")
+            avoid = f"; {hazard.avoid}" if hazard.avoid else ""
+            found.append(f"hazard {name}: {hazard.fault} ({hazard.source}): {places}{more}{avoid}")
     return found
 
 
@@ -62,10 +67,56 @@ def _store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line
             yield line
 
 
+def _shared_store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line]:
+    def outstanding(line: Line, state: State) -> State:
+        if waits.waited(line, target).get(waits.LOCAL, 1) == 0:
+            return frozenset()
+        stores = line.name.startswith(("ds_store", "ds_write"))
+        return _STORED if stores else state
+
+    for line, state in zip(listing.lines, _states(listing, outstanding), strict=True):
+        if line.name in _BARRIERS and state:
+            yield line
+
+
+def _truncating_dot(listing: Listing, _target: EmulatedTarget) -> Iterator[Line]:
+    return (line for line in listing.lines if line.name == "v_dot2_bf16_bf16")
+
+
+def _buffer_atomic(listing: Listing, _target: EmulatedTarget) -> Iterator[Line]:
+    return (line for line in listing.lines if line.name.startswith("buffer_atomic_"))
+
+
+def _transposed_with_partial_exec(listing: Listing, _target: EmulatedTarget) -> Iterator[Line]:
+    states = _states(listing, _narrowed)
+    for line, state in zip(listing.lines, states, strict=True):
+        if _TRANSPOSES.match(line.name) and state:
+            yield line
+
+
+def _narrowed(line: Line, state: State) -> State:
+    """Registers that hold an EXEC with more lanes than the one that is set; -1 for one that none holds."""
+    if "saveexec" in line.name:
+        return state | {line.operands[0].index}
+    if line.name.startswith("v_cmpx"):
+        return state | _STORED
+    if not line.operands or line.operands[0].text not in {"exec", "exec_lo"}:
+        return state
+    sources = {one.index for one in line.operands[1:] if one.space == "scalar"}
+    if line.name.startswith("s_mov") and not sources:
+        return frozenset()
+    restores = line.name.startswith(("s_mov", "s_or_"))
+    return state - sources if restores else state | _STORED
+
+
 _FINDERS: Mapping[HazardName, Finder] = {
     "dual-issue-parity": _same_parity,
     "dual-issue-after-dpp": _after_dpp,
     "store-before-barrier": _store_at_barrier,
+    "shared-store-before-barrier": _shared_store_at_barrier,
+    "bf16-dot-truncates": _truncating_dot,
+    "buffer-atomic-dropped": _buffer_atomic,
+    "transpose-with-partial-exec": _transposed_with_partial_exec,
 }
 
 

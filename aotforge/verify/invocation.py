@@ -53,11 +53,15 @@ class Case:
     """A named call; `make` gives new tensors each time, with the same numbers in them.
 
     `unless_reached`: only for images that no earlier case without this mark reaches, as it is large.
+    `special`: the same call with special numbers (specials.py), `elements` of the largest tensor that has
+    them: an image is executed on that of one of its cases.
     """
 
     name: str
     make: Callable[[], Invocation]
     unless_reached: bool = False
+    special: Callable[[], Invocation] | None = None
+    elements: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

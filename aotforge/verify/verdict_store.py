@@ -19,7 +19,7 @@ from aotforge.base.object_cache import NOT_SHARED, DamagedObjectError, ObjectCac
 from aotforge.errors import CacheError
 from aotforge.verify.verdict import ImageTask, Verdict
 
-VERSION = 5
+VERSION = 6
 _VERDICT = TypeAdapter(Verdict)
 
 

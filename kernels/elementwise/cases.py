@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import cycle
 from math import prod
 
 import numpy as np
 
-from aotforge.verify.compare import Bounded, Exact, Expected
+from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.interpreter.number_formats import (
     EPSILON,
     SMALLEST,
@@ -23,6 +24,7 @@ from aotforge.verify.interpreter.number_formats import (
     is_exact,
 )
 from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.specials import expectation, with_specials
 from aotforge.verify.tensors import Guarded, Layout, dtype_of
 
 from .operators import STRIDED_RANK, TENSORS
@@ -82,13 +84,17 @@ class Call:
         return Case(
             name=f"{shape}{', ' * bool(stored)}{stored}, alpha {self.alpha:g}, {where}",
             make=lambda: self.invocation(kernel, keys),
+            special=lambda: self.invocation(kernel, keys, special=True),
+            elements=max(prod(self.stored_shape(name)) for name in ("input", "other")),
         )
 
-    def invocation(self, kernel: str, keys: Mapping[str, int]) -> Invocation:
+    def invocation(self, kernel: str, keys: Mapping[str, int], *, special: bool = False) -> Invocation:
         """New tensors."""
         dtype = dtype_of(keys["dtype"])
         rng = np.random.default_rng(sum(self.sizes))
         numbers = {name: _drawn(rng, self.stored_shape(name), dtype) for name in ("input", "other")}
+        if special:
+            numbers = {name: with_specials(rng, drawn, dtype) for name, drawn in numbers.items()}
         tensors = {name: self.guarded(name, dtype, numbers.get(name)) for name in TENSORS}
         values: dict[str, int | float] = {name: tensor.address for name, tensor in tensors.items()}
         values |= {"alpha": _bits(self.alpha, dtype), "dtype": keys["dtype"], "n": prod(self.sizes)}
@@ -104,10 +110,14 @@ class Call:
             values=values,
             inputs={name: tensors[name] for name in ("input", "other")},
             outputs={"out": tensors["out"]},
-            expected=lambda: {"out": self._expected(numbers, dtype)},
+            expected=lambda: {"out": self._expected(numbers, dtype, special=special)},
         )
 
-    def _expected(self, numbers: Mapping[str, Array], dtype: DType) -> Expected | Exact:
+    def _expected(self, numbers: Mapping[str, Array], dtype: DType, *, special: bool) -> Expected | Exact:
+        with np.errstate(all="ignore") if special else nullcontext():
+            return self._result(numbers, dtype, special=special)
+
+    def _result(self, numbers: Mapping[str, Array], dtype: DType, *, special: bool) -> Expected | Exact:
         left, right = (
             self.view(name).broadcast(decode(encode(numbers[name], dtype), dtype), len(self.sizes))
             for name in ("input", "other")
@@ -129,7 +139,7 @@ class Call:
         error = EPSILON[dtype] * np.abs(exact) + 3 * EPSILON[step] * size + SMALLEST[dtype]
         peers = (left.astype(kind) + factor * right.astype(kind), (left.astype(wide) + term).astype(kind))
         rounded = [decode(encode(stored(peer), dtype), dtype).astype(np.float64) for peer in peers]
-        return Expected(bounded=Bounded(value=exact, error=error), same_precision=rounded, dtype=dtype)
+        return expectation(exact, error, rounded, dtype, special=special)
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:

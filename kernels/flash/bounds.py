@@ -103,7 +103,8 @@ def _backward(
     p, weights = soft.p, soft.weights
     p_error = (soft.score_error + lse_error + 2 * _E)[..., None]
     slope = weights * (do @ _t(va)) - grads.delta[..., None]
-    dp_error = (v.shape[3] + 2) * _E * weights * (np.abs(do) @ _t(np.abs(va)))
+    # products of small numbers are subnormal: an absolute error each
+    dp_error = (v.shape[3] + 2) * (_E * weights * (np.abs(do) @ _t(np.abs(va))) + SMALLEST["fp32"])
     ds_error = p * ((p_error + u) * np.abs(slope) + dp_error + delta_error[..., None]) + tiny
     ds_size = p * np.abs(slope)
 

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
+from aotforge.verify.specials import special_rows
 from aotforge.verify.tensors import Float, Guarded, Layout
 
 from .philox import keep_mask
@@ -19,7 +20,7 @@ from .sequences import Part, Side, Varlen, parts
 DTYPE_KEY: Mapping[DType, int] = {"fp32": 1, "fp16": 2, "bf16": 3}
 DENSE = Layout()
 BiasKind = Literal["normal", "masked", "lowest"]
-Draw = Literal["normal", "equal", "low"]
+Draw = Literal["normal", "equal", "low", "special", "small"]
 TOP_LEFT, BOTTOM_RIGHT = -2147483647, -2147483646
 """Windows that depend on the lengths of a sequence."""
 _UNMAPPED = 0x10000
@@ -66,7 +67,8 @@ class Case:
     lengths.
     `mixed`: every tensor has another order of axes than its neighbours.
     `draw`: "equal" inputs are all one large number, whose products' sums still fit float32; "low" ones have
-    scores near -120.
+    scores near -120; "special" ones have rows of zeros, of subnormal and (of V) of large numbers, "small" ones
+    no large rows.
     """
 
     dtype: DType = "fp16"
@@ -169,6 +171,10 @@ class Case:
             values = values.copy()
             values[..., 0] = (120 / abs(self.sm_scale)) ** 0.5 * (1 if name == "Q" else -1)
             return values
+        if self.draw in {"special", "small"}:
+            # infinities and NaN have no defined result where a mask or a window leaves keys out
+            large = min(_largest(self.dtype) / 4, 1e34) if name == "V" and self.draw == "special" else 0.0
+            return special_rows(values, self.dtype, large)
         return values
 
     def options(self, inputs: Mapping[str, Float], part: Part | None = None) -> Options:

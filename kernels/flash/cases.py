@@ -5,6 +5,7 @@ the float64 reference, rounded as it is stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,7 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     general = kernel.endswith(GENERAL_SUFFIX)
     kernel = kernel.removesuffix(GENERAL_SUFFIX)
     for name, problem in general_problems(keys) if general else problems(kernel, keys):
-        found.append(Case(name=name, make=partial(invocation_of, kernel, problem)))
+        found.append(_case(name, kernel, problem))
         if name.startswith(("ragged", "top-left", "few rows")) and kernel in _OPTIONAL:
             without = f"{name}, no {_OPTIONAL[kernel]}"
             if kernel != "bwd_dq" or problem.bias:
@@ -46,6 +47,17 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     return found
 
 
+def _case(name: str, kernel: str, problem: Problem) -> Case:
+    """A problem, and the same with special numbers: gradients of large ones overflow fp16."""
+    make = partial(invocation_of, kernel, problem)
+    if problem.draw != "normal" or problem.seqlen_k < _FEW_KEYS:
+        return Case(name=name, make=make)
+    special = replace(problem, draw="special" if kernel == "attn_fwd" else "small")
+    size = math.prod(problem.shape("Q"))
+    return Case(name=name, make=make, special=partial(invocation_of, kernel, special), elements=size)
+
+
+_FEW_KEYS = 16
 _OPTIONAL = {"attn_fwd": "log-sum-exp", "bwd_dq": "gradient of the bias"}
 """Outputs that a call may leave out."""
 SHAPE = {"batch": 1, "heads_q": 2, "heads_k": 2, "seqlen_q": 512, "seqlen_k": 512}

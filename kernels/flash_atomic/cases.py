@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import prod
 
 import numpy as np
 
 from aotforge.verify.compare import Bounded, Exact, Expected
 from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, DType, decode, encode
 from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.specials import special_rows
 from aotforge.verify.tensors import Float, Guarded, Layout, dtype_of
 
 _E = EPSILON["fp32"]
@@ -26,7 +28,7 @@ _ORDERS = (1, 4, 16, 64, None)
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """A call. Key j serves query i when i - left <= j <= i + right, with `window` None all do. `far`: scores
-    near -120."""
+    near -120. `small`: rows of zeros and of subnormal numbers."""
 
     dtype: DType
     width: int
@@ -39,6 +41,7 @@ class Problem:
     sm_scale: float = 0.25
     padding: int = 0
     far: bool = False
+    small: bool = False
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of a tensor by its operator value's name."""
@@ -84,7 +87,15 @@ def _problems(keys: Mapping[str, int]) -> list[tuple[str, Problem]]:
 
 def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     """Every problem for every kernel."""
-    return [Case(name=name, make=partial(_invocation, kernel, problem)) for name, problem in _problems(keys)]
+    return [
+        Case(
+            name=name,
+            make=partial(_invocation, kernel, problem),
+            special=None if problem.far else partial(_invocation, kernel, replace(problem, small=True)),
+            elements=prod(problem.shape("Q")),
+        )
+        for name, problem in _problems(keys)
+    ]
 
 
 _INPUTS = {"bwd_start": "Out DO", "bwd_sums": "Q K V DO L D", "bwd_end": "DQ_ACC"}
@@ -146,6 +157,8 @@ def _known(problem: Problem) -> Mapping[str, Float]:
     if problem.far:
         for name, sign in (("Q", 1), ("K", -1)):
             found[name][..., 0] = sign * (120 / abs(problem.sm_scale)) ** 0.5
+    if problem.small:
+        found = {name: special_rows(values, problem.dtype) for name, values in found.items()}
     found = {name: _rounded(values, problem.dtype) for name, values in found.items()}
     scores, seen = _scores(problem, found)
     top = np.where(seen, scores, -np.inf).max(axis=-1, initial=-np.inf)

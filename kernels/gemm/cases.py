@@ -76,7 +76,8 @@ def _calls(*, transposed: bool = False, strided: bool = False, **options: Any) -
         axes: tuple[str | int, ...] = (*_BATCH, *((1,) * (2 - len(cores))), *cores, *((1,) * strided))
         strides = {f"stride_{name}_{axis}": 3 - axis for axis in range(4)}
         strides |= {f"stride_{name}_{core}": axes.index(core) for core in (cores if strided else cores[:-1])}
-        return Tensor(shape=axes, strides=strides)
+        # an element of the weight has a part in every row
+        return Tensor(shape=axes, strides=strides, specials="small" if name == "weight" else "all")
 
     def compute(tensors: Mapping[str, Array], values: Values, total: Total) -> dict[str, Array]:
         found = {name: x[..., 0] if strided else x for name, x in tensors.items()}

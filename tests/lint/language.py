@@ -3,11 +3,13 @@
     python -m tests.lint.language [PATH ...]     # prints path:line: word -> better; all tracked files by
     default
 
-Words are found in prose, messages and names alike: `told` is found in `_told` and `told_apart`.
+Words are found in prose, messages and names alike: `told` is found in `_told` and `told_apart`. Of some
+words only variables are refused.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -55,6 +57,9 @@ EXCEPTIONS: tuple[tuple[str, str], ...] = (
 )
 """Path and word (lower case) of standard names that are banned elsewhere."""
 
+VAGUE_VARIABLES = frozenset({"found", "one"})
+"""Names that do not state what a variable holds."""
+
 SUFFIXES = {
     ".py",
     ".md",
@@ -93,7 +98,7 @@ def files(paths: list[str]) -> Iterator[Path]:
     """Text files that people of this project write, in and below `paths`."""
     for name in sorted(project_files(ROOT)):
         path = ROOT / name
-        wanted = not paths or any(path == ROOT / one or path.is_relative_to(ROOT / one) for one in paths)
+        wanted = not paths or any(path.is_relative_to(ROOT / listed) for listed in paths)
         if wanted and path.suffix in SUFFIXES and path.is_file() and not name.startswith(_SKIPPED):
             yield path
 
@@ -112,11 +117,23 @@ def violations(path: Path) -> Iterator[str]:
             yield f"{path.relative_to(ROOT)}:{number}: {match.group(0)} -> {better}"
 
 
+def vague_variables(source: str) -> Iterator[tuple[int, str]]:
+    """Line and name of every variable, parameter and function with a vague name; not of attributes."""
+    tree = ast.parse(source)
+    statements = [s for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for s in node.body]
+    fields = {node for s in statements if not isinstance(s, ast.FunctionDef) for node in ast.walk(s)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name):
+                if name in VAGUE_VARIABLES and node not in fields:
+                    yield node.lineno, name
+
+
 def main(paths: list[str]) -> int:
     """Exit code 1 when a banned word was found."""
-    found = [line for path in files(paths) for line in violations(path)]
-    print("\n".join(found))  # noqa: T201
-    return bool(found)
+    lines = [line for path in files(paths) for line in violations(path)]
+    print("\n".join(lines))  # noqa: T201
+    return bool(lines)
 
 
 if __name__ == "__main__":

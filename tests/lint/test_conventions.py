@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.lint.language import BANNED, ROOT, files, violations
+from tests.lint.language import BANNED, ROOT, files, vague_variables, violations
 
 PROSE_COLUMNS = 110
 CELL_COLUMNS = 80
 DOCSTRING_COLUMNS = 100
 SOURCES = [path for path in files(["aotforge", "vgpu", "ttcpu", "tasks.py"]) if path.suffix == ".py"]
+NAMED = [
+    path
+    for path in files(["aotforge", "ttcpu", "tests/support", "benchmarks"])
+    if path.suffix == ".py" and path.relative_to(ROOT).parts[:2] not in {
+        ("aotforge", "verify"), ("aotforge", "plan"), ("aotforge", "compile"), ("aotforge", "targets"),
+    }
+]  # fmt: skip
+"""Where variables have no vague names; the other packages follow."""
 DOCS = [
     path
     for path in files(["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs"])
@@ -28,8 +36,8 @@ def test_there_is_something_to_check() -> None:
 
 
 def test_no_banned_word() -> None:
-    found = [line for path in files([]) for line in violations(path)]
-    assert not found, "\n".join(found[:50])
+    lines = [line for path in files([]) for line in violations(path)]
+    assert not lines, "\n".join(lines[:50])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +56,28 @@ def test_no_banned_word() -> None:
 def test_a_banned_word_is_found(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.lint.language.ROOT", tmp_path)
     (tmp_path / "a.md").write_text(f"Good.\n{line}\n")
-    assert [found.split(":")[1] for found in violations(tmp_path / "a.md")] == ["2"]
+    assert [text.split(":")[1] for text in violations(tmp_path / "a.md")] == ["2"]
+
+
+def test_no_vague_variable() -> None:
+    assert len(NAMED) > 200
+    assert not {path: vague for path in NAMED if (vague := list(vague_variables(path.read_text())))}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "found = 1", "a, found = b", "if found := f():\n    pass", "for one in many:\n    pass",
+        "a = [one for one in many]", "a = f(lambda one: one)", "def f(*, found): ...",
+        "def f():\n    def one(): ...", "class A:\n    def f(self):\n        one: int = 1",
+    ],
+)  # fmt: skip
+def test_a_vague_variable_is_found(source: str) -> None:
+    assert len(list(vague_variables(source))) == 1
+
+
+def test_attributes_may_have_the_name() -> None:
+    assert not list(vague_variables("class A:\n    found: int = 0\na.found = f(one=found)"))
 
 
 def test_every_pattern_is_valid_alone() -> None:
@@ -99,13 +128,13 @@ def test_packages_name_their_input_and_output() -> None:
 
 
 def test_local_imports_have_a_reason() -> None:
-    found = [
+    lines = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in SOURCES
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if "noqa: PLC0415" in line and not re.search(r"noqa: PLC0415 - \S", line)
     ]
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 def test_sizes_of_files_and_functions() -> None:

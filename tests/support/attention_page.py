@@ -39,7 +39,7 @@ def attention_page(root: Path) -> str:
     full = {arch: plan_project(Checkout(root), archs=[arch], profile="full") for arch in page_archs()}
     default = {arch: plan_project(Checkout(root), archs=[arch]) for arch in page_archs()}
     kernels, served = (
-        {arch: [one for one in plan.kernels if one.family == "flash"] for arch, plan in plans.items()}
+        {arch: [k for k in plan.kernels if k.family == "flash"] for arch, plan in plans.items()}
         for plans in (full, default)
     )
     text = render(
@@ -59,16 +59,16 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _widths(kernels: Mapping[str, Sequence[PlannedKernel]]) -> list[list[str]]:
     """A row per kernel and set of widths; what every arch has is written once."""
-    found: dict[tuple[str, str], dict[str, list[int]]] = {}
+    by_call: dict[tuple[str, str], dict[str, list[int]]] = {}
     for arch, planned in kernels.items():
         for kernel in planned:
             for functional in kernel.functionals:
                 call = dict(zip(kernel.keys, functional.key, strict=True))
                 width = call.pop("width", 0)
-                row = found.setdefault((kernel.name, _call_text(call)), {})
+                row = by_call.setdefault((kernel.name, _call_text(call)), {})
                 row.setdefault(arch, []).append(width)
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for (name, text), by_arch in sorted(found.items()):
+    for (name, text), by_arch in sorted(by_call.items()):
         largest = max(by_arch.values(), key=len)
         less = "; ".join(
             f"{arch}: {' '.join(str(w) for w in largest if w not in by_arch.get(arch, []))}"
@@ -105,11 +105,11 @@ def _images(default: Mapping[str, Plan], full: Mapping[str, Plan]) -> list[list[
 def _costs(costs: GeneralCosts) -> list[list[str]]:
     """A row per call, a column per arch with estimates."""
     archs = [arch for arch in page_archs() if costs.of(arch)]
-    found: dict[str, dict[str, float]] = {}
+    multiples: dict[str, dict[str, float]] = {}
     for row in costs.costs:
-        found.setdefault(row.call(), {})[row.arch] = row.multiple
+        multiples.setdefault(row.call(), {})[row.arch] = row.multiple
     rows = [["call", *archs]]
-    for call, by_arch in found.items():
+    for call, by_arch in multiples.items():
         rows.append([call, *(f"{by_arch[arch]:.1f}" if arch in by_arch else "-" for arch in archs)])
     return rows
 

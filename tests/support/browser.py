@@ -56,8 +56,8 @@ class Browser:
         return self._command("/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def click(self, selector: str) -> None:
-        found = self._command("/element", {"using": "css selector", "value": selector})
-        self._command(f"/element/{next(iter(found.values()))}/click", {})
+        element = self._command("/element", {"using": "css selector", "value": selector})
+        self._command(f"/element/{next(iter(element.values()))}/click", {})
 
     def close(self) -> None:
         self._send("DELETE", f"/session/{self._session}")

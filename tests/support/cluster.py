@@ -62,8 +62,8 @@ def entries(folder: Path) -> dict[str, bytes]:
 
 def verdicts(folder: Path) -> dict[str, dict[str, Any]]:
     """Every verdict of a cache folder by key, without the time that it took."""
-    found = {}
+    by_file = {}
     for path in folder.glob("verdicts-*/??/*"):
-        found[path.name] = json.loads(path.read_bytes().partition(b"\n")[2])
-        del found[path.name]["seconds"]
-    return found
+        by_file[path.name] = json.loads(path.read_bytes().partition(b"\n")[2])
+        del by_file[path.name]["seconds"]
+    return by_file

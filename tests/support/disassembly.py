@@ -68,8 +68,8 @@ def disassemble(hsaco: bytes, kernel: str, arch: str, functions: Iterable[str] =
 def _moved(line: Line, distance: int) -> Line:
     """The line of a function, with addresses from the kernel's first byte."""
     operands = tuple(
-        replace(one, text=f"@{int(one.text[1:], 0) + distance:#x}") if one.space == "label" else one
-        for one in line.operands
+        replace(o, text=f"@{int(o.text[1:], 0) + distance:#x}") if o.space == "label" else o
+        for o in line.operands
     )
     return replace(
         line, address=line.address + distance, next_address=line.next_address + distance, operands=operands
@@ -130,26 +130,28 @@ def disagreements(first: Listing, second: Listing) -> list[str]:
     (`_e32`, `_e64`) and the
     arch's own name of an instruction where inline assembly leaves these to the assembler.
     """
-    found = []
+    texts = []
     decoded = _without_padding(first, second)
     here, there = _targets(first), _targets(second)
-    for one, other in zip(first.lines, decoded, strict=False):
-        if _canonical(_encoded_as(one, other), here) != _canonical(other, there):
-            found.append(f"byte {one.address:#x}: {one.text.strip()} | byte {other.address:#x}: {other.text}")
+    for line, other in zip(first.lines, decoded, strict=False):
+        if _canonical(_encoded_as(line, other), here) != _canonical(other, there):
+            texts.append(
+                f"byte {line.address:#x}: {line.text.strip()} | byte {other.address:#x}: {other.text}"
+            )
     if len(first.lines) != len(decoded):
-        found.append(f"{len(first.lines)} instructions | {len(decoded)} instructions")
-    return found
+        texts.append(f"{len(first.lines)} instructions | {len(decoded)} instructions")
+    return texts
 
 
-def _encoded_as(one: Line, other: Line) -> Line:
+def _encoded_as(line: Line, other: Line) -> Line:
     """The line with the other's encoding if it names none, and with its name for the same operation: the
     assembler's choices."""
-    if one.encoding or other.encoding not in {"e32", "e64"}:
-        return one
-    first, second = INSTRUCTIONS.get(one.name), INSTRUCTIONS.get(other.name)
+    if line.encoding or other.encoding not in {"e32", "e64"}:
+        return line
+    first, second = INSTRUCTIONS.get(line.name), INSTRUCTIONS.get(other.name)
     if first is None or second is None or replace(first, name=second.name) != second:
-        return one
-    return replace(one, name=other.name, encoding=other.encoding)
+        return line
+    return replace(line, name=other.name, encoding=other.encoding)
 
 
 def _without_padding(first: Listing, second: Listing) -> tuple[Line, ...]:
@@ -203,7 +205,7 @@ def _labels(lines: list[Line]) -> dict[str, int]:
     """Branch targets by label. Raises DecodeError for a branch into the middle of an instruction."""
     starts = {line.address: index for index, line in enumerate(lines)}
     labels = {}
-    for line, operand in ((one, operand) for one in lines for operand in one.operands):
+    for line, operand in ((listed, operand) for listed in lines for operand in listed.operands):
         if operand.space == "label":
             target = int(operand.text[1:], 0)
             if target not in starts:

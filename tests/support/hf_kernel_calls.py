@@ -42,8 +42,8 @@ def main(variant: Path, device: str) -> None:
     exported = [Exported(tensor) for tensor in (left, right, out)]
     result = module.add(exported[0], exported[1], 2, exported[2])
     assert result is exported[2]
-    found = out.view(out.after())
-    right_elements = (found == (left.numbers() + 2 * right.numbers()).astype(np.float16)).all()
+    result_elements = out.view(out.after())
+    right_elements = (result_elements == (left.numbers() + 2 * right.numbers()).astype(np.float16)).all()
     sys.stdout.write(f"{bool(right_elements)}\n")
     try:
         module.add(exported[0], exported[1], 1.0, exported[1])

@@ -96,10 +96,10 @@ class Recorder:
     @staticmethod
     def _launch(event: dict[str, Any]) -> dict[str, Any]:
         operator = OPERATORS[event["kernel"]]
-        found: dict[str, Any] = {"operator": operator.name, "grid": event["grid"]}
+        launch: dict[str, Any] = {"operator": operator.name, "grid": event["grid"]}
         for value, argument in zip(operator.values, event["arguments"], strict=True):
-            found[value.name] = int.from_bytes(bytes.fromhex(argument["bytes"]), "little", signed=True)
-        return found
+            launch[value.name] = int.from_bytes(bytes.fromhex(argument["bytes"]), "little", signed=True)
+        return launch
 
     def add(self, *layouts: Layout, alpha: float = 1.0) -> tuple[int, str, list[dict[str, Any]]]:
         """Result, text and launches of a call."""

@@ -50,10 +50,10 @@ class OnDevice:
     """Memory of a vendor's first device by the project's driver. Raises OSError without one."""
 
     def __init__(self, device_type: int) -> None:
-        found, reason = cuda_devices() if device_type == CUDA else hip_devices(os.environ)
-        if not found:
+        devices, reason = cuda_devices() if device_type == CUDA else hip_devices(os.environ)
+        if not devices:
             raise OSError(reason)
-        self.device_type, self._context = device_type, DeviceContext(found[0])
+        self.device_type, self._context = device_type, DeviceContext(devices[0])
 
     def upload(self, data: bytes) -> int:
         """Address of new memory with these bytes."""
@@ -209,9 +209,9 @@ class OperatorLibrary:
         """Result and error text of a function; a float is a number of C, an int the number of an axis, a
         c_int an option."""
         given = [
-            c_double(one) if isinstance(one, float) else c_int64(one) if isinstance(one, int)
-            else one if isinstance(one, c_int) else one and byref(one)
-            for one in arguments
+            c_double(value) if isinstance(value, float) else c_int64(value) if isinstance(value, int)
+            else value if isinstance(value, c_int) else value and byref(value)
+            for value in arguments
         ]  # fmt: skip
         code = getattr(self.library, f"aotforge_{name}")(*given, c_void_p(stream or None))
         return code, self.library.aotforge_ops_error().decode()

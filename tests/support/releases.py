@@ -67,15 +67,15 @@ def altered(release: Path, target: Path, kind: str, change: Callable[[Tree], obj
 
 def read_members(path: Path) -> Tree:
     """An archive's files and links."""
-    found: Tree = {}
+    members: Tree = {}
     with tarfile.open(path, "r:gz") as tar:
         for info in tar:
             stream = tar.extractfile(info) if info.isreg() else None
             if stream is not None:
-                found[info.name] = Member(content=stream.read(), executable=bool(info.mode & 0o100))
+                members[info.name] = Member(content=stream.read(), executable=bool(info.mode & 0o100))
             elif info.issym():
-                found[info.name] = Link(target=info.linkname)
-    return found
+                members[info.name] = Link(target=info.linkname)
+    return members
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:

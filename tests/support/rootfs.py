@@ -58,11 +58,11 @@ def runner(name: str, folder: Path) -> StepRunner:
 
 def target(name: str, folder: Path, root: str) -> ExecutionTarget:
     """A runner with a rootfs of the checkout, which is fetched first."""
-    found = ExecutionTarget(runner=runner(name, folder), rootfs=project_rootfs(root))
+    execution_target = ExecutionTarget(runner=runner(name, folder), rootfs=project_rootfs(root))
     with or_skipped():
         if name == "bubblewrap":
             project_rootfs(root).unpacked()
-    return found
+    return execution_target
 
 
 @functools.cache
@@ -78,7 +78,7 @@ def small_rootfs(folder: Path) -> RootFS:
     script = "import sysconfig; print(sysconfig.get_path('stdlib'))"
     library = Path(subprocess.check_output([python, "-I", "-c", script], text=True).strip())
     tools = ("sleep", "cat", "touch", "id", "env", "mkdir", "timeout")
-    wanted = [python, Path("/bin/sh"), *(Path(found) for name in tools if (found := shutil.which(name)))]
+    wanted = [python, Path("/bin/sh"), *(Path(tool) for name in tools if (tool := shutil.which(name)))]
     modules = [path for path in library.rglob("*") if path.is_file() and _needed(path.relative_to(library))]
     for path in {*wanted, *modules, *_libraries([*wanted, *(m for m in modules if m.suffix == ".so")])}:
         target = tree / str(path).lstrip("/")
@@ -104,11 +104,11 @@ def _needed(name: Path) -> bool:
 
 
 def _libraries(files: list[Path]) -> set[Path]:
-    found = set()
+    libraries = set()
     for file in files:
         listed = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout
-        found |= {Path(word) for word in listed.split() if word.startswith("/")}
-    return found
+        libraries |= {Path(word) for word in listed.split() if word.startswith("/")}
+    return libraries
 
 
 def _same(member: tarfile.TarInfo) -> tarfile.TarInfo:

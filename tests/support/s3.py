@@ -159,8 +159,8 @@ def strike(store: S3Store, kind: str, first: int, last: int) -> Trouble:
 
 def start_of(request: Any) -> int:
     """The first byte that a request is for."""
-    found = request.headers.get("range", b"bytes=0-")
-    return int(bytes(found).removeprefix(b"bytes=").rstrip(b"-"))
+    header = request.headers.get("range", b"bytes=0-")
+    return int(bytes(header).removeprefix(b"bytes=").rstrip(b"-"))
 
 
 def answer(status: int, body: bytes, **headers: str) -> AWSResponse:

@@ -77,11 +77,11 @@ def _options(call: KernelCall, choice: Choice) -> list[Scalar]:
     """The options that serve the call's value, the preferred one first. Raises UnsupportedError."""
     number = call[choice.key]
     options = sorted(choice.options, key=choice.options.__getitem__)
-    found = [
+    serving = [
         o for o in options if choice.options[o] == number or (choice.ladder and choice.options[o] > number)
     ]
-    if found:
-        return found
+    if serving:
+        return serving
     raise UnsupportedError(
         f"{call.kernel} does not serve {choice.key} = {number}",
         hint=f"it serves {', '.join(f'{key} ({option})' for option, key in choice.options.items())}",

@@ -26,13 +26,16 @@ def task_page() -> str:
     import tasks  # noqa: F401 - registers every task
 
     arguments = {name: task.get_arguments() for name, task in sorted(TASKS.items())}
-    texts = Counter((str(one.names[0]), one.help) for listed in arguments.values() for one in listed)
+    texts = Counter((str(flag.names[0]), flag.help) for listed in arguments.values() for flag in listed)
     common = {key for key, count in texts.items() if count > 1}
     sections = []
     for name, listed in arguments.items():
-        own = [one for one in listed if (str(one.names[0]), one.help) not in common]
-        shared = [one for one in listed if one not in own and one.names[0] not in _GENERAL]
-        rows = [*((_spelled(one), _brief(one.help)) for one in own), *((_spelled(one), "") for one in shared)]
+        own = [flag for flag in listed if (str(flag.names[0]), flag.help) not in common]
+        shared = [flag for flag in listed if flag not in own and flag.names[0] not in _GENERAL]
+        rows = [
+            *((_spelled(flag), _brief(flag.help)) for flag in own),
+            *((_spelled(flag), "") for flag in shared),
+        ]
         sections.append((name, _examples(TASKS[name]), _rows(rows)))
     settings = [(field.name.replace("_", "-"), get_args(field.type)) for field in fields(BuildRequest)]
     return render(

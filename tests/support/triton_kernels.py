@@ -100,12 +100,16 @@ def compile_text(
     *,
     constants: Mapping[str, int],
     arch: str = "gfx908",
+    cures: tuple[str, ...] = (),
+    **options: Any,
 ) -> CompiledKernel:
     """`text` has one function `kernel`; it becomes `folder`/source.py, its first line being line 5 of that
-    file."""
+    file. `cures`: as a job has them."""
     from triton.backends.compiler import GPUTarget
 
+    from aotforge.base.architectures import load_architectures
     from aotforge.compile.triton_compiler import lower
+    from aotforge.targets.amd.backend import AMD
 
     module = load_module(folder / "source.py", _LINES + text.lstrip("\n"))
     types = {**signature, **dict.fromkeys(constants, "constexpr")}
@@ -113,7 +117,9 @@ def compile_text(
         (i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind.startswith("*")
     }
     target = GPUTarget("hip", arch, emulated_target(arch).lanes)
-    hsaco, asm, metadata = lower(module.kernel, target, types, dict(constants), hints, {"num_warps": 4})
+    given = {"num_warps": 4, **options}
+    with AMD.aliased(load_architectures().aliases(arch)):
+        hsaco, asm, metadata = lower(module.kernel, target, types, dict(constants), hints, given, cures)
     return CompiledKernel(binary=hsaco, asm=asm, lds=int(metadata["shared"]))
 
 
@@ -127,8 +133,8 @@ def launch(
     **options: Any,
 ) -> LaunchReport:
     """Execute a kernel on arrays, which may be written, and numbers. Raises ExecutionError."""
-    arrays = {f"argument {i}": one for i, one in enumerate(arguments) if not isinstance(one, int | float)}
-    values = [one if isinstance(one, int | float) else int(one.ctypes.data) for one in arguments]
+    arrays = {f"argument {i}": a for i, a in enumerate(arguments) if not isinstance(a, int | float)}
+    values = [a if isinstance(a, int | float) else int(a.ctypes.data) for a in arguments]
     return program.launch(
         LaunchRequest(
             grid=grid, arguments=values, memory=Memory(arrays), lds_bytes=lds, checks=checks, **options

@@ -72,10 +72,10 @@ class Hip:
 
     def function(self, image: bytes, name: str) -> c_void_p:
         """A kernel of an image, loaded on the current device."""
-        module, found = c_void_p(), c_void_p()
+        module, function = c_void_p(), c_void_p()
         self.hipModuleLoadData(byref(module), image)
-        self.hipModuleGetFunction(byref(found), module, name.encode())
-        return found
+        self.hipModuleGetFunction(byref(function), module, name.encode())
+        return function
 
     def launch(
         self,
@@ -99,6 +99,6 @@ class Hip:
 
     def count(self) -> int:
         """Devices."""
-        found = c_int()
-        self.hipGetDeviceCount(byref(found))
-        return found.value
+        number = c_int()
+        self.hipGetDeviceCount(byref(number))
+        return number.value

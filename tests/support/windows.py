@@ -79,7 +79,7 @@ class WindowsObjects:
 def windows_objects() -> WindowsObjects:
     """Builds library and test programs for the present sources, or finds them built."""
     runtime = build_windows_runtime(LibraryRequest(root=ROOT, cache=CACHE, jobs=2))
-    found = find_windows_tools(os.environ)
+    tools = find_windows_tools(os.environ)
     facts = (
         tree_digest(ROOT / "runtime" / "tests")
         + tree_digest(ROOT / "runtime" / "hip_double")
@@ -93,7 +93,7 @@ def windows_objects() -> WindowsObjects:
                 "aotriton_DIR": str(runtime.prefix / "lib" / "cmake" / "aotriton"),
             }
             source = ROOT / "runtime" / "tests" / "windows"
-            configure_and_build(source, folder / "objects", found, settings, jobs=2, environment=os.environ)
+            configure_and_build(source, folder / "objects", tools, settings, jobs=2, environment=os.environ)
             (folder / "done").touch()
     return WindowsObjects(runtime=runtime, folder=folder / "objects")
 
@@ -144,14 +144,14 @@ def compile_msvc(
     """Compiles against the installed headers, the stand-ins for Microsoft's and for HIP's, to
     `folder`/`name`.obj."""
     (folder / f"{name}.cpp").write_text(source)
-    found = [
+    folders = [
         *includes,
         objects.runtime.prefix / "include",
         MSVC / "include",
         ROOT / "runtime" / "src" / "standin",
     ]
     words = ["clang-19", *_CLANG, "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-invalid-offsetof"]
-    _done([*words, *(f"-I{path}" for path in found), "-c", f"{name}.cpp", "-o", f"{name}.obj"], folder)
+    _done([*words, *(f"-I{path}" for path in folders), "-c", f"{name}.cpp", "-o", f"{name}.obj"], folder)
 
 
 def _done(command: Sequence[str | Path], folder: Path) -> None:

@@ -65,11 +65,11 @@ def exports_def(root: Path, level: str) -> str:
 
 def _functions(facts: Mapping[str, Any], level: str) -> list[str]:
     """Qualified names of the free functions."""
-    found = []
+    qualified = []
     for space, declarations in facts["levels"][level]["functions"].items():
         names = [match.group(1) for match in (re.search(r"(\w+)\(", text) for text in declarations) if match]
-        found += ["::".join(part for part in ("aotriton", space, name) if part) for name in names]
-    return found
+        qualified += ["::".join(part for part in ("aotriton", space, name) if part) for name in names]
+    return qualified
 
 
 def _classes(facts: Mapping[str, Any], level: str) -> list[str]:
@@ -101,16 +101,16 @@ def _instances(facts: Mapping[str, Any]) -> str:
 
 def _entries(ir: str) -> list[tuple[str, str]]:
     """(ref_N or make_N, symbol) of everything that `_unit` names."""
-    found = [(key, quoted or bare) for key, quoted, bare in _POINTER.findall(ir)]
+    entries = [(key, quoted or bare) for key, quoted, bare in _POINTER.findall(ir)]
     for maker in _MAKER.finditer(ir):
         quoted, bare = _CALL.findall(maker.group(0))[-1]
-        found.append((f"make_{maker.group(1)}", quoted or bare))
-    return found
+        entries.append((f"make_{maker.group(1)}", quoted or bare))
+    return entries
 
 
 def _compiled(root: Path, unit: str, target: str, minor: int) -> str:
     """LLVM's text of a translation unit."""
-    clang = next((found for name in _CLANGS if (found := shutil.which(name))), None)
+    clang = next((program for name in _CLANGS if (program := shutil.which(name))), None)
     if clang is None:
         raise ToolchainError("no clang found", hint="apt-get install clang-19")
     with tempfile.TemporaryDirectory() as name:

@@ -24,7 +24,7 @@ from vgpu.emulator.generate import OPCODES
 from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.entry import DPP, HALVES, SDWA, WORDS, Entry, Slot
 from vgpu.emulator.isa.wave_ops import INTERRUPT, UNPARSED
-from vgpu.emulator.operands import bits, constant_bits, number, operand, source_lanes
+from vgpu.emulator.operands import bits, constant_bits, number, operand, source_lanes, swizzled_lanes
 from vgpu.emulator.targets import EmulatedTarget
 from vgpu.errors import DecodeError
 
@@ -36,7 +36,7 @@ _OFFEN, _FNUZ = 1, 2
 _FP16_OVFL = 1 | 23 << 6
 """hwreg(HW_REG_MODE, 23, 1)"""
 _ALL_LANES = 0xFFFFFFFFFFFFFFFF
-_OF_16_BITS = re.compile(r"^v_(?!s?mfmac?|s?wmmac?|permlane).*(?:16|mix|dot|bf8|fp8)")
+_OF_16_BITS = re.compile(r"^v_(?!s?mfmac?|s?wmmac?|permlane).*(?:16|mix|dot|bf8|fp8)|^s_\w+_f16$")
 """Instructions with constants of 16 bits or fewer. Matrix instructions and permutations have those of 32."""
 _SMALL = range(-16, 65)
 _REALS_16, _REALS_32 = (
@@ -66,7 +66,7 @@ class Binder:
 
     def _bind(self, line: Line, entry: Entry, labels: Mapping[str, int]) -> native.Instruction:
         bound = native.Instruction(opcode=OPCODES[line.name], address=line.next_address)
-        if line.name.endswith("saveexec_b64") and self._target.lanes == 32:
+        if line.name.endswith(("saveexec_b64", "wrexec_b64")) and self._target.lanes == 32:
             raise DecodeError("EXEC has 32 bits in a wave of 32 lanes")
         if line.name in UNPARSED:
             bound.flags = INTERRUPT in line.text
@@ -80,6 +80,8 @@ class Binder:
                 continue
             self._check(slot, found, entry)
             self._set_operand(bound, slot, found, line, entry)
+        if bound.dpp:
+            _check_dpp_sources(bound, self._target)
         self._set_destination(bound, line, entry)
         for rule in entry.rules:
             _RULES[rule](bound, line, self._target)
@@ -149,9 +151,9 @@ class Binder:
             if slot.type == "offset":
                 bound.offset += ctypes.c_int32(into.value & 0xFFFFFFFF).value
                 into.space = native.SPACES["none"]
+        into.half = found.half == 1
         if source is None:
             return
-        into.half = found.half == 1
         if slot.type in HALVES and entry.form == "vector":
             into.half = into.half or bits(line.modifiers, "op_sel", 0) >> source & 1
         if source < 2:
@@ -309,6 +311,10 @@ def _formats(bound: native.Instruction, line: Line, target: EmulatedTarget) -> N
     bound.flags = found[0] | found[1] << 4
 
 
+def _swizzle(bound: native.Instruction, line: Line, target: EmulatedTarget) -> None:
+    bound.dpp_lane[: target.lanes] = swizzled_lanes(bound.offset & 0xFFFF, target.lanes)
+
+
 _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]] = {
     "global_address": _global_address,
     "returns_to_d": _returns_to_d,
@@ -317,7 +323,16 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
     "eight_bit_format": _eight_bit_format,
     "low_constants": _low_constants,
     "formats": _formats,
+    "swizzle": _swizzle,
 }
+
+
+def _check_dpp_sources(bound: native.Instruction, target: EmulatedTarget) -> None:
+    """The lanes that are read are those of a vector register; the second source is one too on most archs."""
+    vector = native.SPACES["vector"]
+    second = not target.arch.startswith(("gfx115", "gfx12")) and bound.s[1].words
+    if bound.s[0].space != vector or (second and bound.s[1].space != vector):
+        raise DecodeError(f"DPP on {target.arch} needs vector registers as its sources")
 
 
 def _check_enabled(values: Mapping[str, ModifierValue]) -> None:
@@ -347,8 +362,8 @@ def _allowed(slot: Slot, entry: Entry) -> str:
 
 
 def _check_operand_modifiers(slot: Slot, found: Operand, entry: Entry) -> None:
-    floats = slot.source is not None and entry.form == "vector"
-    if (found.neg or found.abs or found.sext) and not floats:
+    floats = entry.form == "vector" or (entry.form == "scalar" and entry.modifiers)
+    if (found.neg or found.abs or found.sext) and not (floats and slot.source is not None):
         raise DecodeError(f"operand {found.text} cannot have a modifier here")
     if (found.neg or found.abs) and slot.type not in _FLOATS:
         raise DecodeError(f"operand {found.text} is not a float: neg and abs are not supported")

@@ -24,6 +24,11 @@ NO_WAIT = 255
 
 _COUNTER = re.compile(r"(\w+)\(([^()]*)\)")
 _COUNTERS: Mapping[str, tuple[int, ...]] = {"vmcnt": (LOADS,), "lgkmcnt": (LOCAL, SCALAR), "expcnt": ()}
+_WAITS_GFX10 = {
+    "s_waitcnt_vscnt": (STORES,),
+    "s_waitcnt_vmcnt": (LOADS,),
+    "s_waitcnt_lgkmcnt": (LOCAL, SCALAR),
+}
 _WAITS_GFX12 = {
     "s_wait_loadcnt": (LOADS,),
     "s_wait_storecnt": (STORES,),
@@ -60,8 +65,8 @@ def waited(line: Line, target: EmulatedTarget) -> Mapping[int, int]:
         return dict.fromkeys((LOADS, STORES, LOCAL, SCALAR), 0)
     if line.name == "s_waitcnt":
         return _by_name(line, tail) if "(" in tail else _by_bits(line, _number(line, tail), target)
-    if line.name == "s_waitcnt_vscnt":
-        return {STORES: _number(line, tail.split(",")[-1].strip())}
+    if counter := _WAITS_GFX10.get(line.name):
+        return dict.fromkeys(counter, _number(line, tail.split(",")[-1].strip()))
     kinds, value = _WAITS_GFX12.get(line.name, ()), 0
     if kinds:
         value = _number(line, tail)
@@ -105,7 +110,7 @@ _SPACE = {number: name for name, number in native.SPACES.items() if name != "lab
 _NULL = 124
 _WRITES_SCC = re.compile(r"\bSCC\s*=(?!=)")
 _READS_SCC = re.compile(r"\bSCC\b(?!\s*=(?!=))")
-_SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
+_SWAPS = {"v_swap_b32", "v_swap_b16", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
 _PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
 _M0 = 125
 _MEMORY, _TO_LDS = 1, 2
@@ -129,6 +134,7 @@ def effects_of(bound: native.Instruction, line: Line, target: EmulatedTarget) ->
     selected = bound.write or bound.dpp or bound.dst_sel
     effects.partial = bool(selected or "_d16" in line.name or line.name in _PARTIAL)
     _set_memory(effects, bound, line)
+    effects.coherence = _coherence(line, target)
     effects.role = _BARRIER_ROLES.get(line.name, 0)
     own = line.operands[:1] if bound.d.words else ()
     read = _halves([*_sources(line, entry, len(own)), *(own if entry.reads_d else ())], target)
@@ -172,14 +178,38 @@ def _operand(operand: native.Operand) -> Spans:
 def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
     """Data of a store or atomic, and which half of a register it uses; permutes touch no memory."""
     name = line.name
-    if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
+    if not effects.kind or name.startswith(("ds_permute", "ds_bpermute", "ds_swizzle")):
         return
     effects.memory = _TO_LDS if name.startswith("global_load_lds_") else _MEMORY
     effects.high = "d16_hi" in name
     moves = re.match(r"ds_(read|write|load|store)", name)
     effects.atomic = "atomic" in name or (name.startswith("ds_") and not moves)
     if effects.atomic or re.search(r"_(store|write)", name):
-        effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
+        data = bound.s[2 if name.startswith("ds_cmpst_") else 1]  # before it: what memory is compared with
+        effects.data, effects.data_words = VECTOR0 + data.index, data.words
+
+
+_COHERENT, _GROUP, _DEVICE, _GL1 = 1, 2, 4, 8
+"""Of global_races.h: an access past the CU's caches; invalidation for the workgroup, the device, of GL1."""
+_INVALIDATIONS = {
+    "buffer_wbinvl1": _GROUP | _DEVICE,
+    "buffer_wbinvl1_vol": _GROUP | _DEVICE,
+    "buffer_gl0_inv": _GROUP,
+    "buffer_gl1_inv": _GL1,
+}
+
+
+def _coherence(line: Line, target: EmulatedTarget) -> int:
+    """LLVM's "User Guide for AMDGPU Backend", memory model: bits of loads and stores that are atomic for the
+    device, and what the invalidations after them reach."""
+    words = set(line.text.split())
+    wide = bool(words & {"sc1", "scope:SCOPE_DEV", "scope:SCOPE_SYS"})
+    if line.name in {"buffer_inv", "global_inv"}:
+        return (_GROUP | _DEVICE) if wide else _GROUP if words & {"sc0", "scope:SCOPE_SE"} else 0
+    loads = "_load_" in line.name and "glc" in words and target.generation < 12
+    if line.name.startswith(("global_", "buffer_", "flat_")) and line.name not in _INVALIDATIONS:
+        return _COHERENT * (wide or loads)
+    return _INVALIDATIONS.get(line.name, 0)
 
 
 def _sources(line: Line, entry: Entry, first: int) -> list[Operand]:

@@ -13,7 +13,7 @@ JUMP = 8
 PENDING, RACE, BARRIER, UNSET_STORE, UNSET_ADDRESS, UNSET_BRANCH, UNSET_EXEC, ASSERT, TRAP, HOST_CALL = range(
     11, 21
 )
-DESCRIPTOR = 21
+DESCRIPTOR, TRANSPOSED, GLOBAL_RACE, STALE, RACES_FULL = range(21, 26)
 _WHAT = {
     1: "reads {bytes} bytes of global memory outside its buffers",
     2: "writes {bytes} bytes of global memory outside its buffers",
@@ -30,6 +30,12 @@ _WHAT = {
     UNSET_BRANCH: "branches on uninitialised data",
     TRAP: "executes s_trap {address}",
     UNSET_EXEC: "lets uninitialised data decide which lanes are on",
+    GLOBAL_RACE: "has a data race in global memory: two waves touch the {bytes} bytes at {address:#x}, and "
+    "nothing orders the two",
+    STALE: "may read an old value of the {bytes} bytes at {address:#x}: it is ordered behind another wave's "
+    "store, but the cache is not invalidated in between",
+    RACES_FULL: "does atomics on more addresses than the check of races can follow",
+    TRANSPOSED: "loads a transposed tile from LDS while some lanes are off",
     DESCRIPTOR: "uses a buffer resource whose fourth word, {bytes:#010x}, is not valid on this arch",
 }
 _HINTS = {
@@ -38,9 +44,16 @@ _HINTS = {
     3: "check that the launch has the dynamic LDS of Triton's metadata.shared (`vgpu run --lds`), then the "
     "index",
     6: "raise the limit when the kernel really needs that long",
+    GLOBAL_RACE: "order them by a barrier within a workgroup, else by atomics that release and acquire, with "
+    "their waits",
+    STALE: "the atomic needs acquire semantics for the device (buffer_gl1_inv and buffer_gl0_inv, buffer_inv "
+    "sc1, global_inv scope:SCOPE_DEV), the barrier a fence of global memory",
+    RACES_FULL: "look for races with a smaller grid",
+    TRANSPOSED: "EXEC has to be all ones there (gfx950: ds_read_*_tr_*): move the load out of the branch",
     DESCRIPTOR: "its bits 12 to 31 differ between generations: see docs/virtual-gpu.md, buffer resources",
     PENDING: "a wait before this instruction is missing, or allows too many operations to be outstanding",
-    RACE: "a barrier is missing between the two, or a wait before it",
+    RACE: "a barrier is missing between the two, or a wait before it: LLVM drops waits of loops that are "
+    "pipelined, which num_stages=1 avoids",
     BARRIER: "every wave of a workgroup has to reach the same barriers: look for one under a condition that "
     "differs between waves",
 }
@@ -64,9 +77,10 @@ def explain(
     kernel: str,
     absent: Mapping[int, str],
     message: str = "",
+    grid: tuple[int, int, int] = (1, 1, 1),
 ) -> ExecutionError | UnsupportedError:
     """The error for a fault report: instruction, lane, the other party, the nearest of `buffers`. `absent`:
-    hidden arguments without a value by their offset; `message`: the last printed text."""
+    hidden arguments without a value by their offset; `message`: the last printed text; `grid`: its axes."""
     code = int(fault.code)
     where = f"workgroup ({', '.join(str(int(n)) for n in fault.group)}), wave {fault.wave}, lane {fault.lane}"
     cause = f"{where}, {locate(_line(lines, fault.instruction), source)}"
@@ -82,8 +96,12 @@ def explain(
     if code == ASSERT:
         message = message.strip().replace(", in unknown at ", ", at ")  # without line info, no function
         return ExecutionError(f"{kernel}: {message or 'device assertion failed'}", cause=cause)
-    if code in {1, 2} or (code == UNSET_STORE and not fault.detail):
+    if code in {1, 2, GLOBAL_RACE, STALE} or (code == UNSET_STORE and not fault.detail):
         cause += f"; {_near(int(fault.address), buffers)}"
+    if code in {GLOBAL_RACE, STALE}:
+        cause += (
+            f"; the other one is {_other_party(fault, grid)}, {locate(_line(lines, fault.other), source)}"
+        )
     other = locate(_line(lines, fault.other), source) if PENDING <= code < ASSERT else ""
     hint = _UNSET_HINT if UNSET_STORE <= code < ASSERT else _HINTS.get(code, "")
     return ExecutionError(f"{kernel} {_what(fault)}", cause=cause + _other(fault, other), hint=hint)
@@ -102,6 +120,12 @@ def _what(fault: Any) -> str:
         return f"jumps to {int(fault.address):#x}, where no instruction begins"
     space = _SPACES[int(fault.detail) % 3]
     return _WHAT[code].format(bytes=int(fault.bytes), address=int(fault.address), space=space)
+
+
+def _other_party(fault: Any, grid: tuple[int, int, int]) -> str:
+    number = int(fault.detail)
+    group = (number % grid[0], number // grid[0] % grid[1], number // grid[0] // grid[1])
+    return f"workgroup {group}, wave {fault.other_wave}"
 
 
 def _other(fault: Any, location: str) -> str:

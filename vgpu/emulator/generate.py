@@ -19,7 +19,7 @@ _MACHINE = ("machine.h", "arithmetic.h", "doubles.h", "small_floats.h", "transce
 _MEMORY = ("moves.h", "memory.h", "lanes.h", "matrix.h", "hostcall.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
-Variant = Literal["plain", "checks", "measure"]
+Variant = Literal["plain", "checks", "measure", "races"]
 """What the interpreter does besides executing; its headers have the hooks that `plain.h` describes."""
 _HOOKS: Mapping[Variant, tuple[str, ...]] = {
     "plain": ("plain.h",),
@@ -27,6 +27,7 @@ _HOOKS: Mapping[Variant, tuple[str, ...]] = {
         f"checks/{part}.h" for part in ("state", "waits", "races", "shadow", "barriers", "hooks")
     ),
     "measure": ("measure.h",),
+    "races": ("global_races.h",),
 }
 
 _MEMORY_NAMES = ("ds_", "global_", "buffer_", "scratch_", "flat_", "s_load_", "s_buffer_")
@@ -125,6 +126,8 @@ def _statement(entry: Entry) -> str:
 
 def _scalar(entry: Entry) -> str:
     def bits(kind: str, operand: str) -> str:
+        if entry.modifiers:
+            return f"signed_scalar32(w, {operand}, {_TYPES[kind].sign})"
         return f"scalar{32 * WORDS[kind]}(w, {operand})"
 
     lines = [_declared(slot, bits(slot.type, f"&I->s[{slot.source}]")) for slot in entry.sources]
@@ -134,7 +137,8 @@ def _scalar(entry: Entry) -> str:
     kind = _TYPES[output]
     old = kind.load.format(x=bits(output, "&I->d")) if entry.reads_d else "0"
     store = f"put_scalar{32 * WORDS[output]}(w, &I->d, {kind.store});"
-    return _indented([*lines, f"{kind.c} D = {old};", _statement(entry), store])
+    after = ["if (I->clamp) D = clamped(D);"] if "clamp" in entry.modifiers else []
+    return _indented([*lines, f"{kind.c} D = {old};", _statement(entry), *after, store])
 
 
 def _source_row(slot: Slot) -> list[str]:

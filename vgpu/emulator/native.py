@@ -70,6 +70,7 @@ class Effects(ctypes.Structure):
         *_fields(c_uint8, "partial memory atomic high role data_words"),
         ("data", c_uint16),
         ("wait", c_uint8 * 6),
+        ("coherence", c_uint8),
     ]
 
 

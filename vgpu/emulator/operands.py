@@ -161,6 +161,7 @@ _NUMBERS = (
     "wave_shr wave_ror row_mask bank_mask bound_ctrl fi cbsz abid blgp bitop3"
 )
 _LISTS = "op_sel op_sel_hi neg_lo neg_hi quad_perm"
+_SCALES = {"mul": {"2": 2, "4": 4}, "div": {"2": 2}}
 _SELECTORS = {"DWORD": 0, "BYTE_0": 1, "BYTE_1": 2, "BYTE_2": 3, "BYTE_3": 4, "WORD_0": 5, "WORD_1": 6}
 _UNUSED = {"UNUSED_PAD": 0, "UNUSED_PRESERVE": 2}
 
@@ -176,17 +177,39 @@ def _byte(text: str) -> ModifierValue:
     return value
 
 
+def _offset(text: str) -> ModifierValue:
+    """A number, or the pattern of ds_swizzle_b32 as its encoding."""
+    if not text.startswith("swizzle("):
+        return integer(text)
+    mode, *rest = (part.strip().strip('"') for part in text[8:-1].split(","))
+    if mode == "BITMASK_PERM":
+        kinds = dict(zip("01pi", ((0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 0, 1)), strict=True))
+        masks = [kinds[letter] for letter in rest[0]]  # of AND, OR, XOR, highest bit first
+        return sum(mask[k] << (5 * k + 4 - bit) for bit, mask in enumerate(masks) for k in range(3))
+    numbers = [integer(part) for part in rest]
+    encodings: Mapping[str, Callable[..., int]] = {
+        "QUAD_PERM": lambda a, b, c, d: 0x8000 | a | b << 2 | c << 4 | d << 6,
+        "BROADCAST": lambda size, lane: (32 - size) | lane << 5,
+        "SWAP": lambda size: 31 | size << 10,
+        "REVERSE": lambda size: 31 | size - 1 << 10,
+        "FFT": lambda mask: 0xE000 | mask,
+        "ROTATE": lambda direction, lanes: 0xC000 | direction << 10 | lanes << 5,
+    }
+    return encodings[mode](*numbers)
+
+
 _PARSERS: Mapping[str, Callable[[str], ModifierValue]] = {
     **dict.fromkeys(_FLAGS.split(), {"": 1}.__getitem__),
     **dict.fromkeys(_NUMBERS.split(), _byte),
-    "offset": integer,
+    "offset": _offset,
     **dict.fromkeys(_LISTS.split(), _list),
     **dict.fromkeys(("dst_sel", "src0_sel", "src1_sel"), _SELECTORS.__getitem__),
     "dst_unused": _UNUSED.__getitem__,
+    **{name: values.__getitem__ for name, values in _SCALES.items()},
     **dict.fromkeys(("scope", "th"), str),
 }
 """From the text behind the colon. DecodeError, ValueError or KeyError for another value."""
-_PIECE = re.compile(r"(\w+)(?::(\[[^\]]*\]|\S+))?$")
+_PIECE = re.compile(r"(\w+)(?::(\[[^\]]*\]|\w+\([^()]*\)|\S+))?$")
 
 
 def is_modifier(word: str) -> bool:
@@ -204,7 +227,7 @@ def modifiers(words: list[str]) -> Mapping[str, ModifierValue]:
             raise DecodeError(f"unknown modifier {word!r}")
         try:
             found[name] = _PARSERS[name](match[2] or "")
-        except (DecodeError, ValueError, KeyError):
+        except (DecodeError, ValueError, KeyError, TypeError):
             raise DecodeError(f"modifier {word!r} has an unknown value") from None
         if found[name] == "":
             raise DecodeError(f"modifier {word!r} has no value")
@@ -273,3 +296,20 @@ def source_lanes(modifiers: Mapping[str, ModifierValue], lanes: int) -> list[int
         raise DecodeError(f"row_bcast:{n} is unknown")
     found = [_PATTERNS[named[0]](lane, n, lanes) for lane in range(lanes)]
     return [lane if 0 <= lane < lanes else _NONE for lane in found]
+
+
+def swizzled_lanes(offset: int, lanes: int) -> list[int]:
+    """The lane that each lane of ds_swizzle_b32 reads, of its own 32 (guides: DS_SWIZZLE_B32)."""
+    mask, rotation = offset & 31, offset >> 5 & 31
+
+    def of_32(lane: int) -> int:
+        if offset >= 0xE000:
+            backward = int(f"{lane:05b}"[::-1], 2)
+            return lane if mask == 31 else backward >> mask.bit_count() | lane & mask
+        if offset >= 0xC000:
+            return lane & mask | lane + (-rotation if offset >> 10 & 1 else rotation) & 31 & ~mask
+        if offset >> 15:
+            return lane & ~3 | offset >> 2 * (lane & 3) & 3
+        return (lane & mask | rotation) ^ offset >> 10 & 31
+
+    return [lane & 32 | of_32(lane & 31) for lane in range(lanes)]

@@ -39,12 +39,14 @@ from vgpu.emulator.hooks import HostCalls, InstructionHooks, OnPrint, PrintedTex
 from vgpu.emulator.interpreter_library import load_library
 from vgpu.emulator.listing import parse_listing
 from vgpu.emulator.measure import Meter
+from vgpu.emulator.races import RaceCheck
 from vgpu.emulator.targets import EmulatedTarget, emulated_target
 from vgpu.errors import DecodeError, ExecutionError, UnsupportedError
 from vgpu.memory import Memory
 
 _PRELOAD_ENTRY = 256
 _THREADS = 1024
+_MOST_THREADS, _MOST_GROUPS = 0xFFFFFFFF, 65536
 _SGPR_UNIT, _PLAIN_SGPRS, _VCC_SGPRS = 8, 102, 2
 DEFAULT_LIMIT = 200_000_000
 """Wave-instructions that a workgroup may execute."""
@@ -90,7 +92,8 @@ class LaunchRequest:
     pointers may be left out. `lds_bytes`: dynamic LDS of a workgroup; `schedule`: seed of a random wave
     schedule (None: waves in turn between barriers); `seed` fills registers, LDS and scratch; `limit`:
     wave-instructions per workgroup; `jobs`: threads (default: one per CPU, 1 with `trace` or `hooks`);
-    `checks` besides bounds (True: all); `source` for reports; `meter`: without `checks`."""
+    `checks` besides bounds (True: all); `races`: looks for data races in global memory; `source` for reports;
+    `meter`. Of `checks`, `races` and `meter` a launch has one."""
 
     grid: tuple[int, int, int]
     arguments: Sequence[int | float]
@@ -101,6 +104,7 @@ class LaunchRequest:
     limit: int = DEFAULT_LIMIT
     jobs: int | None = None
     checks: bool | Checks = False
+    races: bool = False
     trace: Trace | None = None
     source: SourceMap | None = None
     hooks: InstructionHooks | None = None
@@ -115,12 +119,14 @@ class LaunchRequest:
     @property
     def variant(self) -> Variant:
         """The interpreter that the launch needs."""
+        if self.races:
+            return "races"
         return "checks" if self.checks else "measure" if self.meter else "plain"
 
     @property
     def workers(self) -> int:
         """How many threads execute it."""
-        alone = self.trace or self.hooks
+        alone = self.trace or self.hooks or self.races
         return 1 if alone else min(self.jobs or len(os.sched_getaffinity(0)), math.prod(self.grid))
 
 
@@ -194,10 +200,12 @@ class Program:
 
     def launch(self, request: LaunchRequest) -> LaunchReport:
         """Execute a launch. Raises ExecutionError for a fault of the kernel; DecodeError, ToolchainError."""
-        if min(request.grid) < 1 or max(request.grid) > 0xFFFFFFFF:
-            raise ExecutionError(f"a grid of {request.grid} has no workgroups")
-        if request.checks and request.meter:
-            raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
+        _check_grid(self.listing.kernel, request.grid, self.threads)
+        if bool(request.checks) + bool(request.meter) + request.races > 1:
+            raise UnsupportedError(
+                "a launch cannot be checked and measured at once, nor be searched for races besides",
+                hint="launch it twice",
+            )
         code = self.code(request.variant)
         began = time.perf_counter()  # compiling the interpreter is no part of the launch
         # all of these must outlive the launch: its structures have pointers to them
@@ -221,6 +229,9 @@ class Program:
             request.meter.prepare(ranges)
             for worker in workers:
                 worker.launch.observer = request.meter.observer(len(self.lines))
+        if request.races:
+            races = RaceCheck(self.lines, self.target, space, ranges)
+            workers[0].launch.observer = races.observer(request.grid, launch.waves)
         results = _run(code.library, workers)
         if request.hooks and request.hooks.error:
             raise request.hooks.error
@@ -237,6 +248,7 @@ class Program:
                 kernel=self.listing.kernel,
                 absent=absent_arguments(self.parameters),
                 message=host.texts[-1].text if host and host.texts else "",
+                grid=request.grid,
             )
         totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
         if request.meter:
@@ -317,6 +329,20 @@ class Program:
             if line.address == address:
                 return index
         raise DecodeError(f"no instruction at the kernel's entry, byte {address}")
+
+
+def _check_grid(kernel: str, grid: tuple[int, int, int], threads: int) -> None:
+    """Raises ExecutionError for what HIP refuses; ids along y and z have 16 bits on some archs."""
+    limits = (_MOST_THREADS // threads, _MOST_GROUPS, _MOST_GROUPS)
+    for axis, count, limit in zip("xyz", grid, limits, strict=True):
+        if not 1 <= count <= limit:
+            of_threads = f" of {threads} threads" if axis == "x" else ""
+            raise ExecutionError(
+                f"{kernel} is launched with {count} workgroups along {axis}: a GPU takes 1 to "
+                f"{limit}{of_threads}",
+                cause="HIP refuses the launch: hipErrorInvalidConfiguration",
+                hint="put the large axis along x, or launch several times" if count > limit else "",
+            )
 
 
 def _launch(program: Program, request: LaunchRequest, kernarg: Any, code: Code) -> native.Launch:

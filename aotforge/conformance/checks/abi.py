@@ -52,10 +52,10 @@ def layout(data: Interface, level: str, include: str) -> str:
 
 def function_name(declaration: str) -> str:
     """The name in a declaration such as `hipError_t check_gpu(Stream)`."""
-    found = re.search(r"(\w+)\(", declaration)
-    if found is None:
+    match = re.search(r"(\w+)\(", declaration)
+    if match is None:
         raise ValueError(f"{declaration!r} does not declare a function")
-    return found.group(1)
+    return match.group(1)
 
 
 def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
@@ -63,9 +63,9 @@ def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
     source = references(context.compat.interface, context.compat.level)
     program = _compile_facts(context, compiler, source, "-c", "-O0")
     symbols = dynamic_symbols(program, undefined=True, table=".symtab")
-    found = {name for name in symbols if "aotriton" in name}
+    symbols_of_api = {name for name in symbols if "aotriton" in name}
     # a constructor is two symbols: of a complete object, which programs call, and of a base
-    return found | {name.replace("C1E", "C2E") for name in found}
+    return symbols_of_api | {name.replace("C1E", "C2E") for name in symbols_of_api}
 
 
 def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *more: str) -> Path:
@@ -114,17 +114,17 @@ def check_layout(context: CheckContext) -> Iterator[Finding]:
         yield failed("layout", what, f"the headers lack members of the level: {'; '.join(errors)}")
         return
     source, link = layout(data, level, '"interface.h"'), "-Wl,--unresolved-symbols=ignore-all"
-    found = _printed(context, ours.program, {"LD_LIBRARY_PATH": str(context.prefix / "lib")})
+    printed = _printed(context, ours.program, {"LD_LIBRARY_PATH": str(context.prefix / "lib")})
     wanted = _printed(context, _compile_facts(context, compiler, source, "-O0", link), {})
     violations = [
-        f"{name} is {found.get(name, 'missing')}, not {value}"
+        f"{name} is {printed.get(name, 'missing')}, not {value}"
         for name, value in wanted.items()
-        if found.get(name) != value
+        if printed.get(name) != value
     ]
     violations += [
-        f"{name} is {found.get(name, 'missing')}, {value} was measured"
+        f"{name} is {printed.get(name, 'missing')}, {value} was measured"
         for name, value in _measured(context).items()
-        if found.get(name, "").split(" ")[0] != str(value)
+        if printed.get(name, "").split(" ")[0] != str(value)
     ]
     yield finding_from(
         "layout", what, violations, f"{len(wanted)} sizes, offsets and values; {compiler.name}"

@@ -47,8 +47,8 @@ class Program:
 
     def use_at(self, line: int) -> str:
         """The use that a line belongs to: of lines without one, the last before it."""
-        found = [number for number in self.uses if number <= line]
-        return self.uses[max(found)] if found else "the program's frame"
+        lines = [number for number in self.uses if number <= line]
+        return self.uses[max(lines)] if lines else "the program's frame"
 
 
 def make_program(calls: Calls, name: str) -> Program:
@@ -64,20 +64,20 @@ def make_program(calls: Calls, name: str) -> Program:
 
 def violations(program: Program, output: str) -> tuple[str, ...]:
     """Uses in the program itself that the compiler refuses, with its message."""
-    found = (
+    refused = (
         f"{program.use_at(int(match['line']))}: {match['text']}"
         for match in _DIAGNOSTIC.finditer(output)
         if match["file"].endswith("program.cpp") and any(n <= int(match["line"]) for n in program.uses)
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(refused))
 
 
 def explain_failure(program: Program, output: str) -> tuple[str, ...]:
     """The errors of a compiler or linker, each with the use that it concerns; at least one line."""
     missing = (f"{match['symbol']}: not in the library" for match in _UNDEFINED.finditer(output))
-    found = (*violations(program, output), *dict.fromkeys(missing))
-    if found:
-        return found
+    explained = (*violations(program, output), *dict.fromkeys(missing))
+    if explained:
+        return explained
     errors = [match["text"] for match in _DIAGNOSTIC.finditer(output)]
     return tuple(
         dict.fromkeys(errors or [line for line in output.splitlines() if line][-1:] or ["no message"])

@@ -46,8 +46,8 @@ class CheckContext:
         """By SONAME: the library, and the operator library where the release has any part of it."""
         files, headers = self.prefix / "lib" / OPERATOR_LIBRARY, self.prefix / "include" / "aotforge"
         parts = (files, files.with_suffix(".a"), headers / "ops.h", files.parent / "cmake" / "aotforge_ops")
-        found = {self.compat.names[0]: self.library}
-        return found | ({OPERATOR_LIBRARY: files} if any(map(os.path.lexists, parts)) else {})
+        libraries = {self.compat.names[0]: self.library}
+        return libraries | ({OPERATOR_LIBRARY: files} if any(map(os.path.lexists, parts)) else {})
 
     def compile(
         self,

@@ -32,7 +32,8 @@ def check_pack(context: CheckContext, name: str, folder: Path) -> Iterator[Findi
         yield failed("images", f"{name} is complete", error.what)
         return
     signature = opened.signature
-    rows = [row for one in context.candidate.release.contents.packs if one.name == name for row in one.images]
+    packs = context.candidate.release.contents.packs
+    rows = [row for pack in packs if pack.name == name for row in pack.images]
     incomplete = [] if signature.complete else [f"profile {signature.profile} is not complete"]
     if context.development and incomplete:
         yield passed("images", f"{name}, development build", f"{incomplete[0]}, as requested")

@@ -44,9 +44,9 @@ def check_sonames(context: CheckContext) -> Iterator[Finding]:
     for pack, folder in context.candidate.packs().items():
         absent = [] if (folder / "__signature__").is_file() else ["is missing"]
         yield finding_from("sonames", f"lib/aotriton.images/{pack}/__signature__", absent)
-    found = {wanted: read_soname(path) for wanted, path in context.libraries.items()}
-    violations = [f"is {soname}, not {wanted}" for wanted, soname in found.items() if soname != wanted]
-    yield finding_from("sonames", "SONAME", violations, ", ".join(found.values()))
+    sonames = {wanted: read_soname(path) for wanted, path in context.libraries.items()}
+    violations = [f"is {soname}, not {wanted}" for wanted, soname in sonames.items() if soname != wanted]
+    yield finding_from("sonames", "SONAME", violations, ", ".join(sonames.values()))
 
 
 def _link(context: CheckContext, name: str) -> list[Finding]:
@@ -133,10 +133,10 @@ _ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
 
 def check_elf(context: CheckContext) -> Iterator[Finding]:
     """Dependencies, hardening, stripping, read from the ELF structure."""
-    found = {name: read_shared_library(path) for name, path in context.libraries.items()}
-    needed = ", ".join(dict.fromkeys(name for elf in found.values() for name in elf.needed))
+    libraries = {name: read_shared_library(path) for name, path in context.libraries.items()}
+    needed = ", ".join(dict.fromkeys(name for elf in libraries.values() for name in elf.needed))
     for what, check in _ELF_CHECKS.items():
-        violations = [f"{name}: {text}" for name, elf in found.items() for text in check(elf)]
+        violations = [f"{name}: {text}" for name, elf in libraries.items() for text in check(elf)]
         yield finding_from("elf", what, violations, needed if what.startswith("depends") else "")
 
 
@@ -162,9 +162,9 @@ def check_paths(context: CheckContext) -> Iterator[Finding]:
 
 def build_machine_traces(data: bytes, checkout: Path) -> list[str]:
     """Paths of a build machine in a file, and this machine's name; each once."""
-    found = {text: None for text in _own_names(checkout) if text.encode() in data}
-    found |= dict.fromkeys(match.group().decode("ascii", "replace") for match in _BUILD_PATH.finditer(data))
-    return list(found)
+    traces = {text: None for text in _own_names(checkout) if text.encode() in data}
+    traces |= dict.fromkeys(match.group().decode("ascii", "replace") for match in _BUILD_PATH.finditer(data))
+    return list(traces)
 
 
 def _own_names(checkout: Path) -> Iterator[str]:

@@ -39,7 +39,7 @@ def check_names(context: CheckContext) -> list[Finding]:
     """Every name of the release's headers exists, in its scope, with its type and constness."""
     release = context.compat.release.api_level
     what = f"every public name of AOTriton {release}"
-    clang = next((one for one in reversed(context.compilers) if one.family == "clang"), None)
+    clang = next((compiler for compiler in reversed(context.compilers) if compiler.family == "clang"), None)
     if clang is None:
         return [not_run("names", what, "no clang is installed, whose syntax tree lists the names")]
     wanted = read_names(context.checkout / FOLDER / f"{release}.tsv")
@@ -52,8 +52,8 @@ def check_names(context: CheckContext) -> list[Finding]:
     )  # fmt: skip
     if done.status:
         return [failed("names", what, f"{clang.name} does not compile the headers: {done.stderr[-300:]}")]
-    found = differences(wanted, names_of_dump(done.stdout))
-    return [finding_from("names", what, found, f"{len(wanted)} names, by {clang.name}")]
+    violations = differences(wanted, names_of_dump(done.stdout))
+    return [finding_from("names", what, violations, f"{len(wanted)} names, by {clang.name}")]
 
 
 def read_names(path: Path) -> frozenset[PublicName]:
@@ -72,15 +72,15 @@ def names_of_dump(dump: str) -> frozenset[PublicName]:
     return frozenset(name for node in _documents(dump) for name in _names(node, ()))
 
 
-def differences(wanted: frozenset[PublicName], found: frozenset[PublicName]) -> list[str]:
+def differences(wanted: frozenset[PublicName], declared: frozenset[PublicName]) -> list[str]:
     """A line per name of `wanted` that is missing or has another type or scope; additions are none."""
     by_name: dict[tuple[str, str], list[str]] = {}
     by_last: dict[tuple[str, str], list[str]] = {}
-    for entry in sorted(found):
+    for entry in sorted(declared):
         by_name.setdefault((entry.kind, entry.name), []).append(entry.type)
         by_last.setdefault((entry.kind, entry.name.rpartition("::")[2]), []).append(entry.name)
     lines = []
-    for entry in sorted(wanted - found):
+    for entry in sorted(wanted - declared):
         text = f"{entry.kind} {entry.name}" + (f": {entry.type}" if entry.type else "")
         if types := by_name.get((entry.kind, entry.name)):
             lines.append(f"{text} is declared as {listed(types)}")

@@ -38,8 +38,8 @@ def check_windows(context: CheckContext) -> Iterator[Finding]:
 
 
 def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
-    found = list(zip_members(path))
-    members, contents = [info for info, _ in found], {info.filename: data for info, data in found}
+    entries = list(zip_members(path))
+    members, contents = [info for info, _ in entries], {info.filename: data for info, data in entries}
     what = "layout that PyTorch expects, one top folder"
     yield finding_from("windows", what, _layout_violations(members), path.name)
     packs = _packs(contents)
@@ -74,12 +74,12 @@ def _layout_violations(members: list[zipfile.ZipInfo]) -> Iterator[str]:
 
 def _packs(contents: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
     """The files of each pack."""
-    found: dict[str, dict[str, bytes]] = {}
+    packs: dict[str, dict[str, bytes]] = {}
     for name, data in contents.items():
         pack, _, file = name.removeprefix(_IMAGES).partition("/")
         if name.startswith(_IMAGES) and file:
-            found.setdefault(pack, {})[file] = data
-    return found
+            packs.setdefault(pack, {})[file] = data
+    return packs
 
 
 def _naming(context: CheckContext, file: str, packs: Collection[str]) -> Finding:
@@ -103,7 +103,7 @@ def _images(context: CheckContext, packs: Mapping[str, Mapping[str, bytes]]) -> 
 
 def _hardening(name: str, module: Module) -> list[Finding]:
     libraries = [library.lower() for library in module.imports]
-    others = [found for found in libraries if found not in ALLOWED and not _API_SET.fullmatch(found)]
+    others = [library for library in libraries if library not in ALLOWED and not _API_SET.fullmatch(library)]
     missing = [
         f"without {text}" for bit, text in _CHARACTERISTICS.items() if not module.characteristics & bit
     ]

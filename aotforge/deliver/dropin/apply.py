@@ -300,10 +300,10 @@ def _planned_changes(store: Path, source: UnpackedRelease) -> tuple[str, ...]:
 
 def _is_staged(source: UnpackedRelease, staged: Path) -> bool:
     """True when the staged copy holds exactly the release's library and images."""
-    lib, found = source.prefix / "lib", _sums(staged)
-    found.pop(IMAGE_SUMS, None)
+    lib, digests = source.prefix / "lib", _sums(staged)
+    digests.pop(IMAGE_SUMS, None)
     library = dict.fromkeys(source.names, sha256_file(lib / source.soname))
-    return found == library | {f"{IMAGES}/{name}": digest for name, digest in _sums(lib / IMAGES).items()}
+    return digests == library | {f"{IMAGES}/{name}": digest for name, digest in _sums(lib / IMAGES).items()}
 
 
 def _stage(source: UnpackedRelease, target: Path) -> None:

@@ -78,10 +78,10 @@ def read_torch_lib(folder: Path) -> TorchLib:
 def torch_version(folder: Path) -> str:
     """The version that torch/version.py beside `folder` states, or an empty string."""
     try:
-        found = _VERSION.search(read_regular(folder.parent / "version.py").decode("utf-8"))
+        match = _VERSION.search(read_regular(folder.parent / "version.py").decode("utf-8"))
     except (OSError, UnicodeDecodeError):
         return ""
-    return found.group(1) if found else ""
+    return match.group(1) if match else ""
 
 
 def read_prefix(prefix: Path, *, release: str) -> UnpackedRelease:

@@ -21,8 +21,8 @@ def choose_device(
 
     Raises DeviceError when there is none, ExecutionError when the driver does not answer.
     """
-    found, reasons = shown_devices(library)
-    if not found:
+    devices, reasons = shown_devices(library)
+    if not devices:
         raise DeviceError(
             "no GPU was found on this machine",
             cause="; ".join(reasons),
@@ -30,12 +30,12 @@ def choose_device(
         )
     known = load_architectures(root / "manifests").architectures
     fitting = [
-        one
-        for one in found
-        if (arch or one.arch) == one.arch and one.arch in known and number in {None, one.number}
+        device
+        for device in devices
+        if (arch or device.arch) == device.arch and device.arch in known and number in {None, device.number}
     ]
     if not fitting:
-        shown = ", ".join(f"{one.number}: {one.name} ({one.arch})" for one in found)
+        shown = ", ".join(f"{device.number}: {device.name} ({device.arch})" for device in devices)
         raise DeviceError(
             "no GPU of this machine fits" + (f": none is {arch}" if arch and number is None else ""),
             cause=f"it has {shown}",
@@ -47,9 +47,11 @@ def choose_device(
 def lost(library: str | None, device: ShownDevice) -> str:
     """Why the device cannot be used any more after a fault, '' when it can."""
     try:
-        found, reasons = shown_devices(library)
+        devices, reasons = shown_devices(library)
     except ExecutionError as error:
         return error.what
     return (
-        "" if device in found else f"the GPU is not available any more ({'; '.join(reasons) or 'others are'})"
+        ""
+        if device in devices
+        else f"the GPU is not available any more ({'; '.join(reasons) or 'others are'})"
     )

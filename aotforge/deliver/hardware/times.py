@@ -29,8 +29,8 @@ def call_times(
     problems = [_problem(row) for row in rows]
     if not (wanted := [problem for problem in problems if problem]):
         return rows, "no call of attention was timed"
-    found, torch = _torch_times(wanted, device, python)
-    took = iter(found)
+    torch_times, torch = _torch_times(wanted, device, python)
+    took = iter(torch_times)
     times = [next(took, None) if problem else None for problem in problems]
     return [row.model_copy(update={"torch": time}) for row, time in zip(rows, times, strict=True)], torch
 
@@ -89,7 +89,7 @@ def _torch_times(
         own = child_environment(keep=USER_PYTHON)
         done = run_child(command, environment=own, input=question, capture_output=True, timeout=_SECONDS)
         answer = parse_json(done.stdout.strip().splitlines()[-1])
-        return [None if one is None else float(one) for one in answer["times"]], str(answer["torch"])[:400]
+        return [None if time is None else float(time) for time in answer["times"]], str(answer["torch"])[:400]
     except subprocess.TimeoutExpired:
         return [], f"PyTorch was not timed: no end after {_SECONDS:g} s"
     except (OSError, ValueError, KeyError, TypeError, IndexError):

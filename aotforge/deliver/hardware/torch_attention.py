@@ -20,7 +20,10 @@ def times(question: dict[str, Any]) -> dict[str, Any]:
     if not torch.cuda.is_available():
         return {"times": [], "torch": f"PyTorch was not timed: {torch.__version__} finds no GPU"}
     torch.cuda.set_device(question["number"])
-    return {"times": [_milliseconds(torch, one) for one in question["problems"]], "torch": torch.__version__}
+    return {
+        "times": [_milliseconds(torch, problem) for problem in question["problems"]],
+        "torch": torch.__version__,
+    }
 
 
 def _milliseconds(torch: Any, problem: dict[str, Any]) -> float | None:

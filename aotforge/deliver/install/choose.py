@@ -48,9 +48,9 @@ def choose_release(index: Index, request: InstallRequest) -> tuple[IndexedReleas
     """The release with notes on it. Raises UnknownNameError, InstallError."""
     wanted = request.version
     levels = request.levels if wanted is None else ()
-    found = [r for r in index.releases if wanted in {None, r.name, level_of(r.name)}]
-    found = [r for r in found if not levels or level_of(r.name) in levels]
-    if not found:
+    matching = [r for r in index.releases if wanted in {None, r.name, level_of(r.name)}]
+    matching = [r for r in matching if not levels or level_of(r.name) in levels]
+    if not matching:
         names = [release.name for release in index.releases]
         what = wanted or (f"of API level {' or '.join(levels)}" if levels else "yet")
         raise UnknownNameError(
@@ -64,7 +64,7 @@ def choose_release(index: Index, request: InstallRequest) -> tuple[IndexedReleas
         rank = -levels.index(level_of(release.name)) if levels else 0
         return not release.yanked or request.allow_yanked, good, rank, _order(release.name)
 
-    release = max(found, key=preference)
+    release = max(matching, key=preference)
     notes = []
     if release.yanked:
         if not request.allow_yanked:
@@ -122,10 +122,10 @@ def _fitting_runtimes(release: IndexedRelease, machine: Machine) -> dict[str, In
         )
     fitting = [runtime for runtime in for_processor if machine.glibc and runtime[1].glibc <= machine.glibc]
     if not fitting:
-        found = "{}.{}".format(*machine.glibc) if machine.glibc else "none"
+        present = "{}.{}".format(*machine.glibc) if machine.glibc else "none"
         oldest = "{}.{}".format(*min(platform.glibc for _, platform, _ in for_processor))
         raise InstallError(
-            f"{release.name} needs glibc {oldest}, this machine has {found}",
+            f"{release.name} needs glibc {oldest}, this machine has {present}",
             hint="use a newer system, or a container of one",
         )
     return {rocm: file for file, _, rocm in sorted(fitting, key=lambda runtime: runtime[0].name)}

@@ -114,8 +114,8 @@ def uninstall(prefix: Path) -> tuple[str, int]:
 
 def _entries(prefix: Path) -> set[str]:
     """Everything below `prefix` but folders; links are not followed."""
-    found = (path for path in prefix.rglob("*") if path.is_symlink() or not path.is_dir())
-    return {path.relative_to(prefix).as_posix() for path in found}
+    paths = (path for path in prefix.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(prefix).as_posix() for path in paths}
 
 
 def _content(path: Path) -> str:

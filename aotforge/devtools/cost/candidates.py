@@ -67,7 +67,7 @@ class Candidate:
 
 def find_candidates(request: CostRequest) -> list[Candidate]:
     """All images of a request. Raises UnknownNameError, UnsupportedError and what planning raises."""
-    found = []
+    candidates = []
     for number, name in enumerate(request.images):
         settings = request.settings if number == 0 else ()
         try:
@@ -80,16 +80,16 @@ def find_candidates(request: CostRequest) -> list[Candidate]:
                 raise UnsupportedError(
                     f"{name} is an image, and settings are a kernel's", hint=hint
                 ) from None
-            found.append(_find_image(request, name))
+            candidates.append(_find_image(request, name))
         else:
-            found += [_with_setting(request, kernel, setting) for setting in settings or ({},)]
-    return found
+            candidates += [_with_setting(request, kernel, setting) for setting in settings or ({},)]
+    return candidates
 
 
 def compiled(candidates: Sequence[Candidate], request: CostRequest) -> list[KernelImage]:
     """The images, from the cache or compiled into it. Spills are reported in their resources, not refused."""
     with Cache(request.cache) as opened:
-        return [_compile([one], request, opened)[one.job.key] for one in candidates]
+        return [_compile([candidate], request, opened)[candidate.job.key] for candidate in candidates]
 
 
 def compile_together(candidates: Sequence[Candidate], request: CostRequest) -> None:
@@ -102,7 +102,9 @@ def compile_together(candidates: Sequence[Candidate], request: CostRequest) -> N
 def _compile(
     candidates: Sequence[Candidate], request: CostRequest, cache: Cache
 ) -> Mapping[JobKey, KernelImage]:
-    jobs = tuple({one.job.key: replace(one.job, spills="report") for one in candidates}.values())
+    jobs = tuple(
+        {candidate.job.key: replace(candidate.job, spills="report") for candidate in candidates}.values()
+    )
     return compile_plan(
         replace(candidates[0].plan, jobs=jobs),
         kernels_root=request.kernels,
@@ -124,17 +126,17 @@ def _with_setting(
     request: CostRequest, named: tuple[LoadedFamily, Kernel], setting: Mapping[str, str]
 ) -> Candidate:
     """A kernel for one functional by the rules' settings, or the changed one with `setting`."""
-    loaded, found = named
-    functional = choose(found, request.keys)
-    checkout, chosen = Checkout(request.root), offered_settings(request, found, functional)[1]
+    loaded, kernel = named
+    functional = choose(kernel, request.keys)
+    checkout, chosen = Checkout(request.root), offered_settings(request, kernel, functional)[1]
     if setting:
         last = changed_setting(chosen)
-        made = changed(last, setting, found.name)
+        made = changed(last, setting, kernel.name)
         when = replace(made, when=last.when, unaligned=not last.hinted)
         chosen = (when if request.restricted else made,)
     # a family of this kernel alone, so that the plan has nothing else to serve
-    alone = replace(found, settings=lambda target, functional: chosen, step=0)
-    operators = tuple(o for o in loaded.family.operators if o.name == found.operator)
+    alone = replace(kernel, settings=lambda target, functional: chosen, step=0)
+    operators = tuple(o for o in loaded.family.operators if o.name == kernel.operator)
     family = replace(loaded.family, kernels=(alone,), operators=operators)
     keep: dict[str, tuple[Scalar, ...]] = {name: (value,) for name, value in functional.items()}
     profile = Profile(description="one functional", complete=False, keep=keep)
@@ -149,7 +151,7 @@ def _with_setting(
         hazards=checkout.hazards,
     )
     text = ", ".join(f"{name}={value}" for name, value in setting.items())
-    name = f"{found.name} ({text})" if text else found.name
+    name = f"{kernel.name} ({text})" if text else kernel.name
     return Candidate(
         name=name,
         plan=plan,
@@ -173,7 +175,7 @@ def offered_settings(
 def changed_setting(offered: Sequence[Setting]) -> Setting:
     """The one that the user's values change: the last with hints, which calls of a
     shape take: their tensors are aligned."""
-    return next((one for one in reversed(offered) if one.hinted), offered[-1])
+    return next((setting for setting in reversed(offered) if setting.hinted), offered[-1])
 
 
 def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:

@@ -22,44 +22,46 @@ class CostReport:
     def fields(self) -> dict[str, Any]:
         """For JSON."""
         entries = []
-        for one in self.costs:
-            work = asdict(one.work) | {
-                "instructions": one.work.instructions,
-                "classes": {kind.value: count for kind, count in one.work.classes.items()},
-                "matrix_share": one.work.matrix_share,
+        for cost in self.costs:
+            work = asdict(cost.work) | {
+                "instructions": cost.work.instructions,
+                "classes": {kind.value: count for kind, count in cost.work.classes.items()},
+                "matrix_share": cost.work.matrix_share,
             }
-            entries.append(asdict(one) | {"work": work})
+            entries.append(asdict(cost) | {"work": work})
         return {"note": NOTE, "costs": entries}
 
     def lines(self) -> list[str]:
         """The launches, then a row per quantity and a column per image, with ratios to the first."""
         first, several = self.costs[0], len(self.costs) > 1
         head, hot = [], []
-        for number, one in enumerate(self.costs, 1):
-            head += _launch_lines(one, f"[{number}] " if several else "")
-            hot += _hot_lines(one, f" of [{number}]" if several else "") if one.hot else []
-        rows = [(name, [value(one) for one in self.costs], unit) for name, value, unit in _quantities(first)]
+        for number, cost in enumerate(self.costs, 1):
+            head += _launch_lines(cost, f"[{number}] " if several else "")
+            hot += _hot_lines(cost, f" of [{number}]" if several else "") if cost.hot else []
+        rows = [
+            (name, [value(cost) for cost in self.costs], unit) for name, value, unit in _quantities(first)
+        ]
         width = max(len(name) for name, _, _ in rows)
         body = [_row(name, values, unit, width) for name, values, unit in rows if any(values)]
-        bound = f"{'decided by':{width}}  " + "  ".join(f"{one.estimate.bound:>12}" for one in self.costs)
+        bound = f"{'decided by':{width}}  " + "  ".join(f"{cost.estimate.bound:>12}" for cost in self.costs)
         return [*head, f"on {first.arch} ({first.product})", "", *body, bound, *hot, "", NOTE]
 
 
-def _launch_lines(one: Cost, prefix: str) -> list[str]:
-    r = one.resources
+def _launch_lines(cost: Cost, prefix: str) -> list[str]:
+    r = cost.resources
     return [
-        f"{prefix}{one.name}  {one.digest[:12]}",
-        f"    {one.case}; grid {'x'.join(map(str, one.grid))}, "
-        f"{one.work.waves} waves of {one.work.wavefront} lanes; "
+        f"{prefix}{cost.name}  {cost.digest[:12]}",
+        f"    {cost.case}; grid {'x'.join(map(str, cost.grid))}, "
+        f"{cost.work.waves} waves of {cost.work.wavefront} lanes; "
         f"{r.registers} VGPRs, {r.accumulation_registers} AGPRs, {r.shared_bytes} bytes of LDS, "
         f"{r.scratch_bytes} of scratch; "
-        f"{r.occupancy} waves per SIMD, {one.estimate.resident:g} workgroups on a unit",
+        f"{r.occupancy} waves per SIMD, {cost.estimate.resident:g} workgroups on a unit",
     ]
 
 
-def _hot_lines(one: Cost, which: str) -> list[str]:
+def _hot_lines(cost: Cost, which: str) -> list[str]:
     lines = ["", f"busiest instructions{which}, cycles of their pipe in the launch"]
-    for hot in one.hot:
+    for hot in cost.hot:
         notes = [f"{hot.conflicts:.3g} bank cycles for 1"] if hot.conflicts > 1 else []
         notes += [f"{hot.used:.0%} of segments used"] if 0 < hot.used < 0.99 else []
         lines.append(

@@ -89,15 +89,15 @@ def _issued(work: Work, model: IssueModel) -> tuple[float, float, float]:
 
 def _local(work: Work, model: IssueModel) -> float:
     """Cycles of LDS: of its banks, or of the ports to pairs of SIMDs, whose way in stores share."""
-    accesses = {name: one for name, one in work.traffic.items() if name.startswith("LDS")}
-    banks = sum(one.cycles for one in accesses.values()) / model.lds_pipes
+    accesses = {name: traffic for name, traffic in work.traffic.items() if name.startswith("LDS")}
+    banks = sum(traffic.cycles for traffic in accesses.values()) / model.lds_pipes
     permutes = sum(count for name, count in work.names.items() if name.startswith("ds_") and is_permute(name))
     banks += permutes * 4 * work.wavefront / (4 * model.lds_banks * model.lds_pipes)
     if not model.lds_port:
         return banks
 
     moved = 2 * 4 * work.wavefront * permutes
-    moved += sum(one.port_bytes(name, work.wavefront) for name, one in accesses.items())
+    moved += sum(traffic.port_bytes(name, work.wavefront) for name, traffic in accesses.items())
     return max(banks, moved / model.lds_port / 2)  # two pairs of SIMDs
 
 
@@ -134,25 +134,25 @@ class HotLine:
 def hot_lines(measured: Measurement, model: IssueModel, *, count: int) -> tuple[HotLine, ...]:
     """The `count` busiest instructions, longest first. Raises UnsupportedError for a matrix instruction of
     unknown shape."""
-    busy = [_hot(one, model) for one in measured.lines if one.count]
+    busy = [_hot(line, model) for line in measured.lines if line.count]
     return tuple(sorted(busy, key=lambda hot: (-hot.cycles, hot.address))[:count])
 
 
-def _hot(one: MeasuredLine, model: IssueModel) -> HotLine:
+def _hot(measured: MeasuredLine, model: IssueModel) -> HotLine:
     """Pipe and cycles as the model counts them."""
-    line, kind = one.line, instruction_class(one.line.name)
+    line, kind = measured.line, instruction_class(measured.line.name)
     if shape := matrix_shape(line.name):
-        pipe, cycles = "matrix", one.count * matrix_cycles(shape, model) / model.simds
+        pipe, cycles = "matrix", measured.count * matrix_cycles(shape, model) / model.simds
     elif kind is InstructionClass.VALU:
-        pipe, cycles = "vector", one.count * vector_cycles(line.name, model) / model.simds
+        pipe, cycles = "vector", measured.count * vector_cycles(line.name, model) / model.simds
     elif kind is InstructionClass.LDS:
-        pipe, cycles = "LDS", one.lds_cycles / model.lds_pipes
+        pipe, cycles = "LDS", measured.lds_cycles / model.lds_pipes
     elif kind is InstructionClass.MEMORY and traffic_kind(line.name):
-        pipe, cycles = "vector cache", SEGMENT * one.segments / model.l1
+        pipe, cycles = "vector cache", SEGMENT * measured.segments / model.l1
     else:
-        pipe, cycles = "scalar", one.count * model.salu
-    traffic, text = Traffic().plus(one), " ".join(line.text.split())
+        pipe, cycles = "scalar", measured.count * model.salu
+    traffic, text = Traffic().plus(measured), " ".join(line.text.split())
     return HotLine(
-        address=line.address, line=line.number, text=text, count=one.count, pipe=pipe, cycles=cycles,
+        address=line.address, line=line.number, text=text, count=measured.count, pipe=pipe, cycles=cycles,
         conflicts=traffic.conflicts, used=traffic.used,
     )  # fmt: skip

@@ -45,9 +45,11 @@ def cost(request: CostRequest) -> tuple[Cost, ...]:
     """Compile what is missing, run and measure each. Raises UnknownNameError, UnsupportedError, RulesError,
     ExecutionError, and what planning, compiling and loading raise."""
     model_of(request.arch)  # an arch without rates is refused before anything is compiled
-    candidates = [dispatched(request, one) for one in find_candidates(request)]
+    candidates = [dispatched(request, candidate) for candidate in find_candidates(request)]
     images = compiled(candidates, request)
-    return tuple(measured(request, one, image) for one, image in zip(candidates, images, strict=True))
+    return tuple(
+        measured(request, candidate, image) for candidate, image in zip(candidates, images, strict=True)
+    )
 
 
 class ProgramCost:
@@ -93,9 +95,9 @@ class ProgramCost:
         )
 
 
-def measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
+def measured(request: CostRequest, candidate: Candidate, image: KernelImage) -> Cost:
     """The cost of a candidate's image on the request's call. Raises UnsupportedError, ExecutionError."""
-    case, invocation, launch = _call(request, one)
+    case, invocation, launch = _call(request, candidate)
     program = Emulator(request.arch, cache=request.cache).load(image.binary, image.asm)
     costs, lds_bytes = ProgramCost(program, image.binary), image.resources.dynamic_shared_bytes
     arguments, memory = tuple(launch.arguments.values()), invocation.memory()
@@ -109,31 +111,32 @@ def measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
             hooks=costs.recorder.hooks,
         )
     )
-    return costs.cost(one.name, case, launch.grid, lds_bytes, top=request.top)
+    return costs.cost(candidate.name, case, launch.grid, lds_bytes, top=request.top)
 
 
-def dispatched(request: CostRequest, one: Candidate) -> Candidate:
+def dispatched(request: CostRequest, candidate: Candidate) -> Candidate:
     """The image that the library chooses for the call, of a kernel with the rules' settings. Raises
     UnsupportedError."""
-    if not one.dispatched:
-        return one
-    kernel = one.plan.kernels[0]
+    if not candidate.dispatched:
+        return candidate
+    kernel = candidate.plan.kernels[0]
     keys = dict(zip(kernel.keys, kernel.functionals[0].key, strict=True))
-    for case in _cases(request, one, kernel.name, keys):
-        for job, launch in launches_of(one.plan, _made(case, request.shape).values):
+    for case in _cases(request, candidate, kernel.name, keys):
+        for job, launch in launches_of(candidate.plan, _made(case, request.shape).values):
             if 0 not in launch.grid:
-                return replace(one, job=job, name=f"{one.name} ({job.label})")
+                return replace(candidate, job=job, name=f"{candidate.name} ({job.label})")
     cause = "nothing is launched for it, or no setting covers it"
-    raise _not_served(f"no image of {one.name} serves the call", cause)
+    raise _not_served(f"no image of {candidate.name} serves the call", cause)
 
 
-def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch]:
+def _call(request: CostRequest, candidate: Candidate) -> tuple[str, Invocation, Launch]:
     """A call that is dispatched to the image: its case's name, data, grid and arguments."""
-    uses = uses_of(one.plan, {job.key: job.target.arch for job in one.plan.jobs})[one.job.key]
+    archs = {job.key: job.target.arch for job in candidate.plan.jobs}
+    uses = uses_of(candidate.plan, archs)[candidate.job.key]
     tried = []
     for use in uses:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
-        for case in _cases(request, one, use.called, keys):
+        for case in _cases(request, candidate, use.called, keys):
             tried.append(case.name)
             invocation = _made(case, request.shape)
             launch = launch_of(use, invocation.values)
@@ -141,7 +144,7 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch
                 return case.name, invocation, launch
     what = f"the case {tried[0]!r}" if len(tried) == 1 else f"each of {len(tried)} cases"
     cause = "other images serve other lengths or alignments, or nothing is launched"
-    raise _not_served(f"{what} is not dispatched to {one.name}", cause)
+    raise _not_served(f"{what} is not dispatched to {candidate.name}", cause)
 
 
 def _not_served(what: str, cause: str) -> UnsupportedError:
@@ -160,19 +163,21 @@ def _made(case: Case, shape: Mapping[str, str]) -> Invocation:
         ) from error
 
 
-def _cases(request: CostRequest, one: Candidate, kernel: str, keys: Mapping[str, int]) -> Sequence[Case]:
-    cases = require_cases(request.kernels, one.folder)(kernel, keys)
+def _cases(
+    request: CostRequest, candidate: Candidate, kernel: str, keys: Mapping[str, int]
+) -> Sequence[Case]:
+    cases = require_cases(request.kernels, candidate.folder)(kernel, keys)
     if request.case is not None:
         return [find_case(cases, request.case)]
-    offered = load_shaped(request.kernels, one.folder)
+    offered = load_shaped(request.kernels, candidate.folder)
     if offered is None:
         if request.shape:
             raise UnsupportedError(
-                f"the family in kernels/{one.folder} offers no calls by shape", hint="use --case"
+                f"the family in kernels/{candidate.folder} offers no calls by shape", hint="use --case"
             )
         return cases
     names, make = offered
     more = ("window_left", "window_right", "packed") if "seqlen_q" in names else ()
     require_known(request.shape, {*names, *more}, "a shape has no")
-    found = [make(kernel, keys, integers(request.shape, "numbers of a shape"))]
-    return found if request.shape else [*found, *cases]
+    shaped = [make(kernel, keys, integers(request.shape, "numbers of a shape"))]
+    return shaped if request.shape else [*shaped, *cases]

@@ -167,11 +167,11 @@ class _Simd:
         if not bundle.running:
             self._end(bundle, wave.ready)
             return
-        time = max(one.ready for one in bundle.waiting)
+        time = max(waiting_wave.ready for waiting_wave in bundle.waiting)
         together, bundle.waiting = bundle.waiting, []
-        for one in together:
-            one.ready = time
-            self._push(one)
+        for waiting_wave in together:
+            waiting_wave.ready = time
+            self._push(waiting_wave)
 
     def _end(self, bundle: _Meeting, time: float) -> None:
         mine, slot = self._begun[bundle.slot], bundle.slot

@@ -50,7 +50,7 @@ def steps_of(
     measured: Sequence[MeasuredLine], effects: Any, model: IssueModel, wavefront: int
 ) -> tuple[Step | None, ...]:
     """One of each line; None for the second half of a dual-issue pair. `effects`: as of `Program.effects`."""
-    lines = [one.line for one in measured]
+    lines = [measured_line.line for measured_line in measured]
     spans = [_spans(effects[index]) for index in range(len(lines))]
     slow = sorted(
         {
@@ -60,17 +60,17 @@ def steps_of(
             for span in writes
         }
     )
-    found: list[Step | None] = []
-    for index, one in enumerate(measured):
-        if index and lines[index - 1].address == one.line.address:
-            found.append(None)
+    steps: list[Step | None] = []
+    for index, measured_line in enumerate(measured):
+        if index and lines[index - 1].address == measured_line.line.address:
+            steps.append(None)
             continue
         both = (index, index + 1)
-        pair = [at for at in both if at < len(lines) and lines[at].address == one.line.address]
+        pair = [at for at in both if at < len(lines) and lines[at].address == measured_line.line.address]
         reads = [span for at in pair for span in spans[at][0]]
         writes = [span for at in pair for span in spans[at][1]]
-        found.append(_step(one, effects[index], (reads, writes), slow, model, wavefront))
-    return tuple(found)
+        steps.append(_step(measured_line, effects[index], (reads, writes), slow, model, wavefront))
+    return tuple(steps)
 
 
 def _is_slow(line: Line, model: IssueModel) -> bool:
@@ -85,14 +85,14 @@ def _spans(effects: Any) -> tuple[list[Span], list[Span]]:
 
 
 def _step(
-    one: MeasuredLine,
+    measured: MeasuredLine,
     effects: Any,
     spans: tuple[list[Span], list[Span]],
     slow: list[Span],
     model: IssueModel,
     wavefront: int,
 ) -> Step:
-    line, (reads, writes) = one.line, spans
+    line, (reads, writes) = measured.line, spans
     kind = instruction_class(line.name)
     needs = _numbers([*reads, *writes], slow)
     if shape := matrix_shape(line.name):
@@ -109,7 +109,7 @@ def _step(
         issue = float(model.issue) if latency else cycles
         return Step(unit=VECTOR, issue=issue, busy=cycles, latency=latency, results=results, needs=needs)
     if effects.kind:
-        return _memory_step(one, effects.kind, needs, model, wavefront)
+        return _memory_step(measured, effects.kind, needs, model, wavefront)
     if effects.waits or line.name in _BARRIERS:
         every = enumerate(effects.wait)
         left = tuple((counter, int(most)) for counter, most in every if counter and most != waits.NO_WAIT)
@@ -122,18 +122,18 @@ def _step(
 
 
 def _memory_step(
-    one: MeasuredLine, counter: int, needs: tuple[int, ...], model: IssueModel, wavefront: int
+    measured: MeasuredLine, counter: int, needs: tuple[int, ...], model: IssueModel, wavefront: int
 ) -> Step:
-    count, kind = max(one.count, 1), traffic_kind(one.line.name) or ""
+    count, kind = max(measured.count, 1), traffic_kind(measured.line.name) or ""
     step = Step(unit=NONE, issue=model.issue, latency=model.lds_latency, counter=counter, needs=needs)
     if counter == waits.SCALAR:
         return step
-    traffic = Traffic().plus(one)
+    traffic = Traffic().plus(measured)
     if counter == waits.LOCAL:
-        if is_permute(one.line.name):
+        if is_permute(measured.line.name):
             banks, moved = 4 * wavefront / (4 * model.lds_banks), 2.0 * 4 * wavefront
         else:
-            banks, moved = one.lds_cycles / count, traffic.port_bytes(kind, wavefront) / count
+            banks, moved = measured.lds_cycles / count, traffic.port_bytes(kind, wavefront) / count
         port = moved / model.lds_port / 2 if model.lds_port else 0.0
         return replace(step, unit=LOCAL, shared=max(banks / model.lds_pipes, port))
     latency = model.scratch_latency if kind == "scratch" else model.memory_latency

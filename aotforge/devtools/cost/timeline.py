@@ -64,14 +64,14 @@ class PathRecorder:
 def block_starts(lines: Sequence[Line], labelled: set[int]) -> tuple[int, ...]:
     """Where blocks begin: at the first line, at labels, behind branches; then the number of lines.
     `labelled`: addresses with a label."""
-    found, before = {0}, -1
+    starts, before = {0}, -1
     for index, line in enumerate(lines):
         if line.address in labelled and line.address != before:
-            found.add(index)
+            starts.add(index)
         if line.name.startswith(_JUMPS):
-            found.add(index + 1)
+            starts.add(index + 1)
         before = line.address
-    return (*sorted(found - {len(lines)}), len(lines))
+    return (*sorted(starts - {len(lines)}), len(lines))
 
 
 _TIMED = 8
@@ -109,22 +109,22 @@ def timeline(
 
 def _block(steps: Sequence[Step | None], lines: range) -> tuple[int, Wave, Wave]:
     """The index behind it; its steps when the next block is there, and when it is elsewhere."""
-    found = [step for step in (steps[index] for index in lines) if step is not None]
-    last = found[-1]
+    executed = [step for step in (steps[index] for index in lines) if step is not None]
+    last = executed[-1]
     jump = (
         Step(unit=last.unit, issue=last.issue + last.taken, busy=last.busy, needs=last.needs)
         if last.taken
         else last
     )
-    return lines.stop, tuple(found), (*found[:-1], jump)
+    return lines.stop, tuple(executed), (*executed[:-1], jump)
 
 
 def _wave(blocks: Mapping[int, tuple[int, Wave, Wave]], path: Path) -> Wave:
-    found: list[Step] = []
+    steps: list[Step] = []
     for first, following in zip(path, (*path[1:], -1), strict=True):
         behind, falls, jumps = blocks[first]
-        found += falls if following in (behind, -1) else jumps
-    return found
+        steps += falls if following in (behind, -1) else jumps
+    return steps
 
 
 def _length(bundle: Bundle) -> float:
@@ -146,8 +146,8 @@ def _full(groups: Sequence[tuple[Bundle, int]], slots: int, simds: int, alone: f
     # the slots' first bundles begin one after another, so that they are at different places; they do not
     # count
     rounds = [[chosen[slot], chosen[slots + slot]] for slot in range(slots)]
-    found = durations(rounds, sharing=simds, stagger=alone / slots)
-    return sum(found) / sum(_length(bundles[1]) for bundles in rounds) * length
+    times = durations(rounds, sharing=simds, stagger=alone / slots)
+    return sum(times) / sum(_length(bundles[1]) for bundles in rounds) * length
 
 
 def _sample(groups: Sequence[tuple[Bundle, int]], count: int) -> list[Bundle]:

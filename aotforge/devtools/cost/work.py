@@ -104,19 +104,19 @@ def add_up(measured: Measurement, *, workgroups: int, waves: int, wavefront: int
     work.loaded, work.stored = measured.loaded, measured.stored
     names: Counter[str] = Counter()
     before = -1
-    for one in measured.lines:
-        name, first = one.line.name, one.line.address != before
-        before = one.line.address
-        if not one.count:
+    for measured_line in measured.lines:
+        name, first = measured_line.line.name, measured_line.line.address != before
+        before = measured_line.line.address
+        if not measured_line.count:
             continue
         if first:
-            names[name] += one.count
+            names[name] += measured_line.count
         if shape := matrix_shape(name):
-            work.flops += shape.flops * one.count
+            work.flops += shape.flops * measured_line.count
         elif first and instruction_class(name) is InstructionClass.VALU:
-            work.vector_lanes += one.lanes
+            work.vector_lanes += measured_line.lanes
         if kind := traffic_kind(name):
-            work.traffic[kind] = work.traffic[kind].plus(one)
+            work.traffic[kind] = work.traffic[kind].plus(measured_line)
     work.names = dict(names.most_common())
     return work
 

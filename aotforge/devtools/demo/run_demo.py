@@ -71,7 +71,7 @@ def python_folders(root: Path) -> set[Path]:
     own = {root / name for name in ("aotforge", "vgpu", "ttcpu", "kernels", "manifests")}
     prefixes = (Path(sys.prefix), Path(sys.base_prefix))
     inner = {prefix / name for prefix in prefixes for name in ("bin", "lib", "pyvenv.cfg")}
-    return {*own, *(one for one in inner if one.exists() and not one.is_relative_to("/usr"))}
+    return {*own, *(path for path in inner if path.exists() and not path.is_relative_to("/usr"))}
 
 
 def problems_of(packs: Sequence[Sequence[DispatchKernel | PlannedKernel]]) -> tuple[Problem, ...]:
@@ -81,20 +81,20 @@ def problems_of(packs: Sequence[Sequence[DispatchKernel | PlannedKernel]]) -> tu
     Wider images, such as general ones, are called only where there are no others.
     """
     every = set.intersection(*map(_served, packs))
-    served = {one for one in every if one[1] <= _LARGEST_HEAD_DIM} or every
-    found = []
+    served = {call for call in every if call[1] <= _LARGEST_HEAD_DIM} or every
+    problems = []
     dtypes: dict[int, DType] = {number: dtype for dtype, number in DTYPE_KEY.items()}
     for dtype, causal in sorted({(dtype, causal) for dtype, _, causal in served}):
-        dims = [dim for one, dim, mask in served if (one, mask) == (dtype, causal)]
+        dims = [dim for served_dtype, dim, mask in served if (served_dtype, mask) == (dtype, causal)]
         dim = max(dims) if max(dims) <= _LARGEST_HEAD_DIM else min(dims)
         made = replace(_SHAPE, dtype=dtypes[dtype], head_dim=dim, sm_scale=dim**-0.5)
-        found.append(replace(made, window_right=0 if causal else None))
-    if not found:
+        problems.append(replace(made, window_right=0 if causal else None))
+    if not problems:
         raise UnsupportedError(
             "the release has no attention that all of these archs serve",
             hint="choose another --profile, or a --release of one",
         )
-    return tuple(found)
+    return tuple(problems)
 
 
 def _served(kernels: Sequence[DispatchKernel | PlannedKernel]) -> set[tuple[int, int, int]]:

@@ -25,16 +25,17 @@ class ClusterEstimates(Estimates):
     cluster: Cluster
     together: int = 64
 
-    def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
+    def fill(self, calls: Sequence[CostRequest], missing: Sequence[Candidate], store: EstimateStore) -> None:
         """Estimates of these candidates on these calls. Raises ClusterError, CacheError."""
         call, shapes = calls[0], [dict(call.shape) for call in calls]
         jobs = {
-            one.job.key: (
-                model_digest(), one.job.key, call.images[0], call.arch, call.keys, one.setting, shapes,
+            candidate.job.key: (
+                model_digest(), candidate.job.key, call.images[0], call.arch, call.keys, candidate.setting,
+                shapes,
             )
-            for one in found
+            for candidate in missing
         }  # fmt: skip
-        for key, costs in self.cluster.map(estimate_setting, jobs, found[0].plan.toolchain):
+        for key, costs in self.cluster.map(estimate_setting, jobs, missing[0].plan.toolchain):
             for each, cost in zip(calls, costs, strict=True):
                 store.put(key, [each], cost)
 

@@ -59,12 +59,12 @@ Rounds = Sequence[Mapping[str, tuple[float, ...]]]
 
 def milliseconds(rounds: Rounds, key: str, shape: int) -> float:
     """The median over all rounds of an image's medians."""
-    return statistics.median(one[key][shape] for one in rounds)
+    return statistics.median(times[key][shape] for times in rounds)
 
 
 def ratio(rounds: Rounds, key: str, shape: int) -> float:
     """The same as a share of the reference's times, of each round by its own."""
-    return statistics.median(one[key][shape] / one[""][shape] for one in rounds)
+    return statistics.median(times[key][shape] / times[""][shape] for times in rounds)
 
 
 class EndedError(Exception):
@@ -106,10 +106,10 @@ def _turn(key: str, of: Turn, shapes: int, timing: Timing) -> tuple[float, ...]:
     """Medians by shape."""
     medians = []
     for shape in range(shapes):
-        found = of.milliseconds(shape, timing.launches)
-        if isinstance(found, DeviceResult):
-            raise EndedError(key, found)
-        medians.append(statistics.median(found))
+        times = of.milliseconds(shape, timing.launches)
+        if isinstance(times, DeviceResult):
+            raise EndedError(key, times)
+        medians.append(statistics.median(times))
     return tuple(medians)
 
 
@@ -191,30 +191,32 @@ class DeviceTimes(Estimates):
         own = chosen[0]
         compile_together([replace(own, job=job) for job in own.plan.jobs], calls[0])
         images = all_images(own, calls[0])
-        jobs = tuple({one.job.key: one.job for one in chosen}.values())
+        jobs = tuple({candidate.job.key: candidate.job for candidate in chosen}.values())
         self._rules = _Built(candidate=own, images=images, cost=built(own, images), jobs=jobs)
         pairs = list(zip(calls, chosen, strict=True))
-        if any(store.load(one.job.key, call) is None for call, one in pairs):
+        if any(store.load(candidate.job.key, call) is None for call, candidate in pairs):
             rounds = self._rounds(calls, {})
-            for shape, (call, one) in enumerate(pairs):
-                cost = replace(built(one, images), milliseconds=milliseconds(rounds, "", shape), ratio=1.0)
-                store.put(one.job.key, [call], cost)
+            for shape, (call, candidate) in enumerate(pairs):
+                cost = replace(
+                    built(candidate, images), milliseconds=milliseconds(rounds, "", shape), ratio=1.0
+                )
+                store.put(candidate.job.key, [call], cost)
 
-    def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
+    def fill(self, calls: Sequence[CostRequest], missing: Sequence[Candidate], store: EstimateStore) -> None:
         """Times of these candidates on these calls, or why they have none. Raises ExecutionError for a device
         that is lost or drifts."""
-        compile_together(found, calls[0])
+        compile_together(missing, calls[0])
         ready: list[_Built] = []
-        for one in {one.job.key: one for one in found}.values():
+        for candidate in {candidate.job.key: candidate for candidate in missing}.values():
             try:
-                images = all_images(one, calls[0])
-                cost = built(one, images)
+                images = all_images(candidate, calls[0])
+                cost = built(candidate, images)
             except (CompileError, ResourceError) as error:
                 cost = TunedCost(refused=reason(error))
             if cost.usable:
-                ready.append(_Built(candidate=one, images=images, cost=cost, jobs=(one.job,)))
+                ready.append(_Built(candidate=candidate, images=images, cost=cost, jobs=(candidate.job,)))
             else:
-                store.put(one.job.key, calls, cost)
+                store.put(candidate.job.key, calls, cost)
         while ready:
             ready = self._pass(calls, ready, store)
 
@@ -222,16 +224,16 @@ class DeviceTimes(Estimates):
         self, calls: Sequence[CostRequest], ready: Sequence[_Built], store: EstimateStore
     ) -> list[_Built]:
         """Stores times, and why some have none; those that a fault of another may have hit start anew."""
-        left = {one.key: one for one in ready}
+        left = {variant.key: variant for variant in ready}
         with ExitStack() as stack:
             sessions: dict[JobKey, DeviceSession] = {}
-            for one in ready:
-                sessions[one.key] = session = self._session(calls, one)
+            for variant in ready:
+                sessions[variant.key] = session = self._session(calls, variant)
                 stack.callback(session.close)
                 result = session.check()
                 if result.outcome != "passed":
-                    del left[one.key]
-                    if self._refused(calls, one, result, session, store):
+                    del left[variant.key]
+                    if self._refused(calls, variant, result, session, store):
                         return list(left.values())
             if not left:
                 return []
@@ -241,10 +243,10 @@ class DeviceTimes(Estimates):
                 self._refused(calls, left.pop(error.key), error.result, sessions[error.key], store)
                 self._end_reference()
                 return list(left.values())
-            for key, one in left.items():
+            for key, variant in left.items():
                 for shape, call in enumerate(calls):
                     time, share = milliseconds(rounds, key, shape), ratio(rounds, key, shape)
-                    store.put(key, [call], replace(one.cost, milliseconds=time, ratio=share))
+                    store.put(key, [call], replace(variant.cost, milliseconds=time, ratio=share))
         return []
 
     def _rounds(self, calls: Sequence[CostRequest], sessions: Mapping[JobKey, DeviceSession]) -> Rounds:
@@ -264,30 +266,30 @@ class DeviceTimes(Estimates):
     def _refused(
         self,
         calls: Sequence[CostRequest],
-        one: _Built,
+        variant: _Built,
         result: DeviceResult,
         session: DeviceSession,
         store: EstimateStore,
     ) -> bool:
         """Stores why a candidate has no times; True if it may have disturbed others. ExecutionError."""
         text = f"{result.outcome} on the GPU: {result.failure}"
-        self.note(f"{one.candidate.name}: {text}")
-        store.put(one.key, calls, replace(one.cost, refused=text[:1000]))
+        self.note(f"{variant.candidate.name}: {text}")
+        store.put(variant.key, calls, replace(variant.cost, refused=text[:1000]))
         if result.outcome not in {"fault", "hang"}:
             return False
         self._end_reference()
         reason = lost(self.how.driver, self.device) if session.free else "its process does not end"
         if reason:
             raise ExecutionError(
-                f"after {one.candidate.name}: {reason}",
+                f"after {variant.candidate.name}: {reason}",
                 cause="the image's fault took the GPU from the driver",
                 hint="restart the machine; the same command then continues behind this setting",
             )
         return True
 
-    def _session(self, calls: Sequence[CostRequest], one: _Built) -> DeviceSession:
-        request, wanted = calls[0], {job.key for job in one.jobs}
-        tasks = image_tasks(one.candidate.plan, one.images, request.kernels)
+    def _session(self, calls: Sequence[CostRequest], variant: _Built) -> DeviceSession:
+        request, wanted = calls[0], {job.key for job in variant.jobs}
+        tasks = image_tasks(variant.candidate.plan, variant.images, request.kernels)
         checks = tuple(
             CheckImage(
                 task=task, device=self.device, library=self.how.driver, kernels_root=request.kernels,
@@ -298,18 +300,18 @@ class DeviceTimes(Estimates):
         )  # fmt: skip
         time = TimeImages(
             checks=checks,
-            operator=one.candidate.plan.operators[0],
+            operator=variant.candidate.plan.operators[0],
             library=self.library,
-            images=self._packed(one),
+            images=self._packed(variant),
             shapes=tuple({name: int(size) for name, size in call.shape.items()} for call in calls),
             least=self.how.timing.milliseconds,
         )
         return DeviceSession(time, self.how.limits)
 
-    def _packed(self, one: _Built) -> Path:
+    def _packed(self, variant: _Built) -> Path:
         """The folder of an image pack with the candidate's images alone."""
-        folder = self.scratch / ("rules" if one is self._rules else one.key)
-        pack = write_pack(one.candidate.plan, one.images.values(), release=_RELEASE)
+        folder = self.scratch / ("rules" if variant is self._rules else variant.key)
+        pack = write_pack(variant.candidate.plan, variant.images.values(), release=_RELEASE)
         make_folders(folder / pack.name)
         for name, data in pack.files.items():
             write_atomic(folder / pack.name / name, data)

@@ -55,18 +55,18 @@ class TuneReports:
         """JSON values: those of the one functional of the request, or a list."""
         if self.single:
             return self.reports[0].fields()
-        every = [one.fields() for one in self.reports]
+        every = [report.fields() for report in self.reports]
         return {"functionals": every, "skipped": list(self.skipped), "left": self.left}
 
     def lines(self) -> list[str]:
         """All reports, one after another."""
-        lines = [line for one in self.reports for line in (*one.lines(), "")]
+        lines = [line for report in self.reports for line in (*report.lines(), "")]
         left = f"{self.left} functionals are left: the same command with a larger --budget continues"
         return [*lines[:-1], *self.skipped, *([left] if self.left else [])]
 
 
 def tune(
-    request: TuneRequest, *, observer: Observer = SILENT, on_tried: OnTried = lambda one, done, total: None
+    request: TuneRequest, *, observer: Observer = SILENT, on_tried: OnTried = lambda tried, done, total: None
 ) -> TuneReports:
     """Searches as the request states. Results are written one by one.
 
@@ -94,8 +94,8 @@ def tune(
         observer.stage(f"{number + 1}/{len(wanted)} {text}")
         share = max(left, 0.0) / (len(wanted) - number)
         try:
-            one = replace(request, images=(kernel,), keys=keys, seconds=share)
-            reports.append(_one(one, shown, observer, on_tried))
+            functional_request = replace(request, images=(kernel,), keys=keys, seconds=share)
+            reports.append(_one(functional_request, shown, observer, on_tried))
         except (UnsupportedError, RulesError, VerifyError, CompileError, ResourceError) as error:
             skipped.append(f"{text}: {error.what.splitlines()[0]}")
             observer.note(skipped[-1])
@@ -131,15 +131,15 @@ def _one(request: TuneRequest, shown: ShownDevice | None, observer: Observer, on
                 device=shown, how=request.device, library=library, scratch=scratch, note=observer.note
             )
             place = stack.enter_context(times)
-        found = search(
+        result = search(
             request, shapes, place, seconds=request.seconds, on_tried=on_tried, shared=request.shared
         )
     if not request.write:
-        return found
+        return result
     date = datetime.now(UTC).date().isoformat()
     triton = pinned_triton(request.root / "requirements" / "build.in")
-    path = write_found(found, request.root / "manifests" / "tuning", date=date, triton=triton)
-    return replace(found, written=path)
+    path = write_found(result, request.root / "manifests" / "tuning", date=date, triton=triton)
+    return replace(result, written=path)
 
 
 def _timed_shape(cost: CostRequest) -> dict[str, str]:

@@ -46,15 +46,15 @@ def space(setting: Setting, target: Target) -> dict[str, tuple[int, ...]]:
     Block sizes (constants named BLOCK...) are from a quarter to the double; options are those that mean
     something on the arch.
     """
-    found = {
+    offered = {
         name: tuple(size for size in (now // 4, now // 2, now, now * 2) if size >= min(_LEAST, now))
         for name, now in setting.constants.items()
         if name.startswith("BLOCK") and isinstance(now, int) and not isinstance(now, bool) and now > 0
     }
-    found |= {"num_warps": (2, 4, 8) if target.warp_size == 64 else (4, 8, 16), "num_stages": (1, 2)}
-    found |= backend_of(target.vendor).search_options(target)
-    now = present(setting, tuple(found))
-    return {name: tuple(sorted({*values, now[name]})) for name, values in found.items()}
+    offered |= {"num_warps": (2, 4, 8) if target.warp_size == 64 else (4, 8, 16), "num_stages": (1, 2)}
+    offered |= backend_of(target.vendor).search_options(target)
+    now = present(setting, tuple(offered))
+    return {name: tuple(sorted({*values, now[name]})) for name, values in offered.items()}
 
 
 def present(setting: Setting, names: Sequence[str]) -> Values:
@@ -69,13 +69,13 @@ def candidates(setting: Setting, target: Target) -> list[Values]:
     offered = space(setting, target)
     now = present(setting, tuple(offered))
 
-    def distance(one: Values) -> tuple[int, float, tuple[int, ...]]:
-        changed = sum(one[name] != now[name] for name in offered)
-        sizes = sum(abs(math.log2(one[name] / now[name])) for name in one if name.startswith("BLOCK"))
-        return changed, sizes, tuple(one.values())
+    def distance(values: Values) -> tuple[int, float, tuple[int, ...]]:
+        changed = sum(values[name] != now[name] for name in offered)
+        sizes = sum(abs(math.log2(values[name] / now[name])) for name in values if name.startswith("BLOCK"))
+        return changed, sizes, tuple(values.values())
 
     every = [dict(zip(offered, chosen, strict=True)) for chosen in product(*offered.values())]
-    return sorted((one for one in every if one != now), key=distance)
+    return sorted((values for values in every if values != now), key=distance)
 
 
 OnTried = Callable[[Tried, int, int], None]
@@ -99,8 +99,8 @@ class EstimateStore:
 
     def tried(self, values: Values, job: str, calls: Sequence[CostRequest]) -> Tried | None:
         """A setting with its estimates on all calls, where they are stored."""
-        found = [one for call in calls if (one := self.load(job, call))]
-        return Tried(values=values, estimates=tuple(found)) if len(found) == len(calls) else None
+        costs = [cost for call in calls if (cost := self.load(job, call))]
+        return Tried(values=values, estimates=tuple(costs)) if len(costs) == len(calls) else None
 
     def put(self, job: str, calls: Sequence[CostRequest], cost: TunedCost) -> None:
         """Stores the estimate of an image on calls."""
@@ -146,18 +146,18 @@ class Estimates:
         """Puts those of the rules' choice, by call, into the store: also where it spills, as all others are
         compared with it."""
         compile_together(chosen, calls[0])
-        for call, one in zip(calls, chosen, strict=True):
-            known = store.load(one.job.key, call)
+        for call, candidate in zip(calls, chosen, strict=True):
+            known = store.load(candidate.job.key, call)
             if known is None or (known.scratch_bytes and not known.measure):
-                store.put(one.job.key, [call], estimated(call, one, spilled=True))
+                store.put(candidate.job.key, [call], estimated(call, candidate, spilled=True))
 
-    def fill(self, calls: Sequence[CostRequest], found: Sequence[Candidate], store: EstimateStore) -> None:
+    def fill(self, calls: Sequence[CostRequest], missing: Sequence[Candidate], store: EstimateStore) -> None:
         """Puts those of candidates on calls into the store."""
-        compile_together(found, calls[0])
-        for one in found:
+        compile_together(missing, calls[0])
+        for candidate in missing:
             for call in calls:
-                if store.load(one.job.key, call) is None:
-                    store.put(one.job.key, [call], estimated(call, one))
+                if store.load(candidate.job.key, call) is None:
+                    store.put(candidate.job.key, [call], estimated(call, candidate))
 
 
 def search(
@@ -185,9 +185,9 @@ def search(
     chosen = [dispatched(call, own) for call in calls]
     store = EstimateStore(request.cache, shared, made_by=place.made_by(calls, chosen))
     pairs = list(zip(calls, chosen, strict=True))
-    known = sum(store.load(one.job.key, call) is not None for call, one in pairs)
+    known = sum(store.load(candidate.job.key, call) is not None for call, candidate in pairs)
     place.reference(calls, chosen, store)
-    rules = [cost for call, one in pairs if (cost := store.load(one.job.key, call))]
+    rules = [cost for call, candidate in pairs if (cost := store.load(candidate.job.key, call))]
     last = changed_setting(offered)
     others = candidates(last, target)
     tried: list[Tried] = []
@@ -195,15 +195,17 @@ def search(
         if begin and time.monotonic() > began + seconds:
             break
         batch = others[begin : begin + place.together]
-        settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
-        found = find_candidates(replace(request, settings=settings))
-        missing = [one for one in found if store.tried({}, one.job.key, calls) is None]
-        known += len(calls) * (len(found) - len(missing))
+        settings = tuple({name: str(value) for name, value in combination.items()} for combination in batch)
+        batch_candidates = find_candidates(replace(request, settings=settings))
+        missing = [
+            candidate for candidate in batch_candidates if store.tried({}, candidate.job.key, calls) is None
+        ]
+        known += len(calls) * (len(batch_candidates) - len(missing))
         if missing:
             place.fill(calls, missing, store)
-        for values, one in zip(batch, found, strict=True):
-            setting = store.tried(values, one.job.key, calls)
-            assert setting is not None, one.name
+        for values, candidate in zip(batch, batch_candidates, strict=True):
+            setting = store.tried(values, candidate.job.key, calls)
+            assert setting is not None, candidate.name
             tried.append(setting)
             on_tried(setting, len(tried), len(others))
     return Search(
@@ -221,45 +223,45 @@ def search(
     )
 
 
-def estimated(call: CostRequest, one: Candidate, *, spilled: bool = False) -> TunedCost:
+def estimated(call: CostRequest, candidate: Candidate, *, spilled: bool = False) -> TunedCost:
     """Without an estimate where the image does not compile, exceeds the arch's memory, or, unless `spilled`,
     spills: it would not be built."""
     try:
-        (image,) = compiled([one], call)
+        (image,) = compiled([candidate], call)
     except (CompileError, ResourceError) as error:
         return TunedCost(refused=reason(error))
-    found = built(one, {one.job.key: image})
-    if not found.usable and not spilled:
-        return found
+    cost = built(candidate, {candidate.job.key: image})
+    if not cost.usable and not spilled:
+        return cost
     try:
-        done = measured(call, one, image)
+        done = measured(call, candidate, image)
     except ExecutionError as error:
         return TunedCost(refused=reason(error))
     # not `estimate.launch`: the calls that are executed leave most of a GPU idle, those of a program fill it
     rounds = done.work.workgroups / model_of(call.arch).units
-    return replace(found, cycles=done.estimate.workgroup * rounds)
+    return replace(cost, cycles=done.estimate.workgroup * rounds)
 
 
-def built(one: Candidate, images: Mapping[JobKey, KernelImage]) -> TunedCost:
+def built(candidate: Candidate, images: Mapping[JobKey, KernelImage]) -> TunedCost:
     """The resources of a candidate's image."""
-    used = images[one.job.key].resources
+    used = images[candidate.job.key].resources
     return TunedCost(
         registers=used.registers,
         occupancy=used.occupancy,
         shared_bytes=used.shared_bytes,
         scratch_bytes=used.scratch_bytes,
-        may_spill=one.job.spills == "report",
+        may_spill=candidate.job.spills == "report",
     )
 
 
 def reason(error: AotforgeError) -> str:
     """The last line of an error, without control characters."""
     text = error.what.splitlines()[-1].strip(" -")[:200]
-    return "".join(one if one.isprintable() else " " for one in text) or "it does not compile"
+    return "".join(char if char.isprintable() else " " for char in text) or "it does not compile"
 
 
-def all_images(one: Candidate, request: CostRequest) -> dict[JobKey, KernelImage]:
+def all_images(candidate: Candidate, request: CostRequest) -> dict[JobKey, KernelImage]:
     """All images of the candidate's plan. Raises CompileError, ResourceError."""
-    jobs = one.plan.jobs
-    found = compiled([replace(one, job=job) for job in jobs], request)
-    return {job.key: image for job, image in zip(jobs, found, strict=True)}
+    jobs = candidate.plan.jobs
+    images = compiled([replace(candidate, job=job) for job in jobs], request)
+    return {job.key: image for job, image in zip(jobs, images, strict=True)}

@@ -99,22 +99,22 @@ class Search:
 
         Where the rules' choice has no estimate, as a share of the best one's.
         """
-        usable = [(_mean(one), one) for one in (self.rules, *self.tried) if one.usable]
+        usable = [(_mean(tried), tried) for tried in (self.rules, *self.tried) if tried.usable]
         usable.sort(key=lambda pair: pair[0])
         base = _mean(self.rules) or (usable[0][0] if usable else 1.0)
-        return [(mean / base, one) for mean, one in usable]
+        return [(mean / base, tried) for mean, tried in usable]
 
     def fields(self) -> dict[str, Any]:
         """JSON values."""
-        ranked = [{"ratio": ratio, **asdict(one)} for ratio, one in self.ranked]
+        ranked = [{"ratio": ratio, **asdict(tried)} for ratio, tried in self.ranked]
         rest = {"ranked": ranked, "written": str(self.written) if self.written else None}
         return {"note": None if self.timed else NOTE, **asdict(self), **rest}
 
     def lines(self) -> list[str]:
         """The best settings, then what was tried."""
-        refused = [one for one in self.tried if not one.usable]
-        spilled = sum(any(estimate.scratch_bytes for estimate in one.estimates) for one in refused)
-        wrong = sum(any(_DEVICE in estimate.refused for estimate in one.estimates) for one in refused)
+        refused = [tried for tried in self.tried if not tried.usable]
+        spilled = sum(any(estimate.scratch_bytes for estimate in tried.estimates) for tried in refused)
+        wrong = sum(any(_DEVICE in estimate.refused for estimate in tried.estimates) for tried in refused)
         base = "the rules' choice" if _mean(self.rules) else "the best setting"
         what = "times" if self.timed else "estimated cycles"
         total = (
@@ -128,7 +128,7 @@ class Search:
         ]
         if not self.rules.usable:
             lines.append(f"the rules' choice is not usable: {_why_not(self.rules)}")
-        lines += [f"{ratio:6.3f}  {_row(one)}" for ratio, one in self.ranked[:_SHOWN]]
+        lines += [f"{ratio:6.3f}  {_row(tried)}" for ratio, tried in self.ranked[:_SHOWN]]
         if on := self.timed:
             played = f"; {on.emulator} plays it, it is not hardware" if on.emulator else ""
             lines += [f"{total}, {wrong} are not right on the GPU"]
@@ -144,9 +144,9 @@ class Search:
         ]
 
 
-def _mean(one: Tried) -> float:
+def _mean(tried: Tried) -> float:
     """Geometric mean of its measures; 0 without one."""
-    return math.prod(estimate.measure for estimate in one.estimates) ** (1 / len(one.estimates))
+    return math.prod(estimate.measure for estimate in tried.estimates) ** (1 / len(tried.estimates))
 
 
 def _why_not(rules: Tried) -> str:
@@ -155,11 +155,11 @@ def _why_not(rules: Tried) -> str:
     return refused or f"spills {scratch} bytes of scratch a lane"
 
 
-def _row(one: Tried) -> str:
-    estimate = one.estimates[0]
-    times = ", ".join(f"{each.milliseconds:.4f}" for each in one.estimates if each.milliseconds)
+def _row(tried: Tried) -> str:
+    estimate = tried.estimates[0]
+    times = ", ".join(f"{each.milliseconds:.4f}" for each in tried.estimates if each.milliseconds)
     return (
-        f"{_text(one.values) or 'the rules'}  {f'{times} ms, ' if times else ''}"
+        f"{_text(tried.values) or 'the rules'}  {f'{times} ms, ' if times else ''}"
         f"{estimate.registers} registers, {estimate.occupancy} waves per SIMD, "
         f"{estimate.shared_bytes} bytes of shared memory"
     )
@@ -191,7 +191,7 @@ def write_found(search: Search, folder: Path, *, date: str, triton: str) -> Path
     ratio, best = search.ranked[0]
     path, tuning = load_tuning(folder).of(search.arch, 0)
     on, rules = search.timed, search.rules.estimates
-    milliseconds = tuple(round(one.milliseconds, 5) for one in rules)
+    milliseconds = tuple(round(cost.milliseconds, 5) for cost in rules)
     new = Found(
         arch=search.arch,
         kernel=search.kernel,
@@ -208,15 +208,15 @@ def write_found(search: Search, folder: Path, *, date: str, triton: str) -> Path
         date=date,
         timed=Timed(device=on.name, versions=on.versions, milliseconds=milliseconds) if on else None,
     )
-    kept = [one for one in tuning.found if _identity(one) != _identity(new)]
+    kept = [result for result in tuning.found if _identity(result) != _identity(new)]
     every = sorted([*kept, new], key=_identity)
     head = path.read_text(encoding="utf-8").partition(f"\n{_MARK}")[0].rstrip("\n")
-    values = {"found": [one.model_dump(mode="json", exclude_defaults=True) for one in every]}
+    values = {"found": [result.model_dump(mode="json", exclude_defaults=True) for result in every]}
     text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=118)
     write_atomic(path, f"{head}\n{text}".encode())
     return path
 
 
-def _identity(one: Found) -> tuple[object, ...]:
+def _identity(result: Found) -> tuple[object, ...]:
     """What a file has one result of."""
-    return one.arch, one.kernel, sorted(one.functional.items()), one.timed is not None
+    return result.arch, result.kernel, sorted(result.functional.items()), result.timed is not None

@@ -66,14 +66,14 @@ class DirectoryStore:
     def names(self, prefix: str) -> Mapping[str, int]:
         """Files below `prefix`. Names have two parts at most; links are followed."""
         inner = prefix.rpartition("/")[0]
-        found = {}
+        sizes = {}
         with _store_errors(self._folder / inner):
             for pattern in ("*",) if inner else ("*", "*/*"):
                 for path in (self._folder / inner).glob(pattern):
                     name = path.relative_to(self._folder).as_posix()
                     if name.startswith(prefix) and "/." not in f"/{name}" and path.is_file():
-                        found[name] = path.stat().st_size
-        return dict(sorted(found.items()))
+                        sizes[name] = path.stat().st_size
+        return dict(sorted(sizes.items()))
 
     def put_if_absent(self, name: str, content: Content) -> None:
         """Writes a partial file to the disk, then links it; or raises ExistsError."""

@@ -64,22 +64,22 @@ def start() -> None:
     preload()
 
 
-def _load(found: Status) -> None:
+def _load(state: Status) -> None:
     import ctypes  # noqa: PLC0415 - a millisecond of every start of Python
 
     own = path = os.path.join(LIBRARIES, facts.NAMES[0])
     try:
-        for name in found.needed:
+        for name in state.needed:
             is_listed = name in facts.NAMES
             path = os.path.join(LIBRARIES, name) if is_listed else own
             ctypes.CDLL(path)
             if not is_listed:
                 ctypes.CDLL(_alias(name))
     except OSError as error:
-        found.reason = f"{path} cannot be loaded: {error}"
-        found.hint = "install the wheel again, for this platform"
+        state.reason = f"{path} cannot be loaded: {error}"
+        state.hint = "install the wheel again, for this platform"
         return
-    found.library = own
+    state.library = own
 
 
 def _alias(name: str) -> str:
@@ -93,19 +93,19 @@ def _alias(name: str) -> str:
     return f"/proc/self/fd/{handle}"
 
 
-def _examine(found: Status) -> None:
-    found.torch_lib = torch_lib()
-    hip = os.path.join(found.torch_lib or "", _HIP)
-    if found.torch_lib and _WINDOWS:
-        found.level = header_level(found.torch_lib)
-        found.needed = (_PREFIX,) if found.level else ()
-    elif found.torch_lib:
-        found.needed = needed_names(hip)
-        found.level = ", ".join(sorted({_level(name) for name in found.needed}))
-    found.packs = installed_packs(LIBRARIES)
-    found.gpus = wheel_archs(found.torch_lib or "") if _WINDOWS else machine_archs()
-    found.reason, found.hint = (
-        _process_obstacle() or _torch_obstacle(found) or _image_obstacle(found) or ("", "")
+def _examine(state: Status) -> None:
+    state.torch_lib = torch_lib()
+    hip = os.path.join(state.torch_lib or "", _HIP)
+    if state.torch_lib and _WINDOWS:
+        state.level = header_level(state.torch_lib)
+        state.needed = (_PREFIX,) if state.level else ()
+    elif state.torch_lib:
+        state.needed = needed_names(hip)
+        state.level = ", ".join(sorted({_level(name) for name in state.needed}))
+    state.packs = installed_packs(LIBRARIES)
+    state.gpus = wheel_archs(state.torch_lib or "") if _WINDOWS else machine_archs()
+    state.reason, state.hint = (
+        _process_obstacle() or _torch_obstacle(state) or _image_obstacle(state) or ("", "")
     )
 
 
@@ -118,18 +118,18 @@ def _process_obstacle() -> tuple[str, str] | None:
     return None
 
 
-def _torch_obstacle(found: Status) -> tuple[str, str] | None:
-    if found.torch_lib is None:
+def _torch_obstacle(state: Status) -> tuple[str, str] | None:
+    if state.torch_lib is None:
         return "no PyTorch is installed here", "install a ROCm build of PyTorch into this environment"
-    if not os.path.isfile(os.path.join(found.torch_lib, _HIP)):
-        return f"this PyTorch is not built for ROCm: {found.torch_lib} has no {_HIP}", "install a ROCm build"
-    if not found.needed:
+    if not os.path.isfile(os.path.join(state.torch_lib, _HIP)):
+        return f"this PyTorch is not built for ROCm: {state.torch_lib} has no {_HIP}", "install a ROCm build"
+    if not state.needed:
         return f"{_HIP} needs no {_PREFIX}", "this PyTorch was built without AOTriton: install another"
     own = ".".join(facts.VERSION.split(".")[:2])
-    if found.level != own:
+    if state.level != own:
         return (
-            f"this PyTorch needs {', '.join(found.needed)} of {found.level}, and this wheel serves {own}.*",
-            _install(f"aotforge-attention=={found.level.partition(',')[0]}.*"),
+            f"this PyTorch needs {', '.join(state.needed)} of {state.level}, and this wheel serves {own}.*",
+            _install(f"aotforge-attention=={state.level.partition(',')[0]}.*"),
         )
     return None
 
@@ -144,20 +144,20 @@ def _install(wanted: str) -> str:
     return f"pip install --index-url INDEX '{wanted}' (INDEX: where this package was installed from)"
 
 
-def _image_obstacle(found: Status) -> tuple[str, str] | None:
-    extras = ",".join(arch for arch in found.gpus if arch in facts.PACKS) or "ARCH"
+def _image_obstacle(state: Status) -> tuple[str, str] | None:
+    extras = ",".join(arch for arch in state.gpus if arch in facts.PACKS) or "ARCH"
     install = _install(f"aotforge-attention[{extras}]=={facts.VERSION}")
-    if not found.packs:
+    if not state.packs:
         return "no images are installed", install
-    if os.environ.get(SWITCH) == "1" or not found.gpus:
+    if os.environ.get(SWITCH) == "1" or not state.gpus:
         return None
-    without = [arch for arch in found.gpus if facts.PACKS.get(arch) not in found.packs]
-    if len(without) == len(found.gpus):
+    without = [arch for arch in state.gpus if facts.PACKS.get(arch) not in state.packs]
+    if len(without) == len(state.gpus):
         return (
-            f"the images are for {', '.join(found.packs)}, and the GPUs here are {', '.join(without)}",
+            f"the images are for {', '.join(state.packs)}, and the GPUs here are {', '.join(without)}",
             install,
         )
-    own = installed_packs(found.torch_lib or "")
+    own = installed_packs(state.torch_lib or "")
     lost = [arch for arch in without if any(_serves(pack, arch) for pack in own)]
     if lost:
         reason = f"PyTorch has images for {', '.join(lost)}, which this package has not and would replace"
@@ -187,7 +187,7 @@ def installed_packs(folder: str) -> tuple[str, ...]:
 def machine_archs(nodes: str = _NODES) -> tuple[str, ...]:
     """The archs of this machine's AMD GPUs, sorted, as the kernel's driver lists them; () where it cannot be
     read."""
-    found = set()
+    archs = set()
     try:
         for node in os.listdir(nodes):
             with open(os.path.join(nodes, node, "properties"), encoding="ascii", errors="replace") as file:
@@ -197,10 +197,10 @@ def machine_archs(nodes: str = _NODES) -> tuple[str, ...]:
                         version = int(
                             value
                         )  # 90010 is gfx90a: two decimal digits each for minor and stepping
-                        found.add(f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}")
+                        archs.add(f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}")
     except OSError:
         return ()
-    return tuple(sorted(found))
+    return tuple(sorted(archs))
 
 
 def wheel_archs(torch_lib: str) -> tuple[str, ...]:
@@ -221,17 +221,17 @@ def header_level(torch_lib: str) -> str:
 
     A DLL has one name at every level.
     """
-    found = {}
+    defined = {}
     try:
         path = os.path.join(torch_lib, "..", "include", "aotriton", "config.h")
         with open(path, encoding="ascii", errors="replace") as file:
             for line in file:
                 words = line.split()
                 if len(words) == 3 and words[0] == "#define":
-                    found[words[1]] = words[2].rstrip("u")
+                    defined[words[1]] = words[2].rstrip("u")
     except OSError:
         return ""
-    numbers = [found.get(f"AOTRITON_VERSION_{part}", "") for part in ("MAJOR", "MINOR")]
+    numbers = [defined.get(f"AOTRITON_VERSION_{part}", "") for part in ("MAJOR", "MINOR")]
     return ".".join(numbers) if all(number.isdigit() for number in numbers) else ""
 
 
@@ -239,7 +239,7 @@ def _serves(pack: str, arch: str) -> bool:
     """Whether a pack's name means the arch; an x is any digit: amd-gfx11xx."""
     name = pack[4:]  # after the vendor
     pairs = zip(name, arch)  # noqa: B905 - Python 3.9
-    return len(name) == len(arch) and all(one in ("x", other) for one, other in pairs)
+    return len(name) == len(arch) and all(char in ("x", other) for char, other in pairs)
 
 
 def needed_names(path: str) -> tuple[str, ...]:
@@ -269,10 +269,10 @@ def needed_names(path: str) -> tuple[str, ...]:
             )
             file.seek(offset)
             names = file.read(min(values[_DT_STRSZ], _TABLE_LIMIT))
-            found = [names[at : names.index(b"\0", at)].decode() for tag, at in tags if tag == _DT_NEEDED]
+            needed = [names[at : names.index(b"\0", at)].decode() for tag, at in tags if tag == _DT_NEEDED]
     except (OSError, ValueError, LookupError, StopIteration, OverflowError, MemoryError):
         return ()
-    return tuple(name for name in found if name.startswith(_PREFIX))
+    return tuple(name for name in needed if name.startswith(_PREFIX))
 
 
 def _number(data: bytes, at: int, size: int) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from aotforge.base.files import errors_as, make_folders, scratch_folder, staged_folder, waiting_lock
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
+from aotforge.formats.archive import unpack
 from aotforge.run.rootfs.assemble import assemble
 from aotforge.run.rootfs.definitions import lock_error, read_lock, read_spec, rootfs_names
 from aotforge.run.rootfs.fetch import Downloads
@@ -71,7 +72,7 @@ def _unpacked(tree: Path, packed: Callable[[], AbstractContextManager[Path]]) ->
             if not tree.is_dir():
                 make_folders(tree.parent)
                 with packed() as tar, staged_folder(tree) as staged, tarfile.open(tar) as archive:
-                    archive.extractall(staged, filter="tar")
+                    unpack(archive, staged, filter="tar")
     return tree
 
 

@@ -36,10 +36,10 @@ class Downloads:
     def checked(self, sha256: str) -> Path:
         """The verified file. Raises ContainerError and removes a damaged one, which is fetched again."""
         path = self.path(sha256)
-        if (found := sha256_file(path)) != sha256:
+        if (actual := sha256_file(path)) != sha256:
             path.unlink()
             raise ContainerError(
-                f"{path} was damaged: its SHA-256 is {found}",
+                f"{path} was damaged: its SHA-256 is {actual}",
                 cause="a failing disk, or a program that wrote into the cache",
                 hint="it has been removed; the same command downloads it again",
             )
@@ -47,8 +47,8 @@ class Downloads:
 
     def put(self, sha256: str, path: Path) -> None:
         """Copies a file into the folder. Raises ContainerError for other bytes."""
-        if (found := sha256_file(path)) != sha256:
-            raise ContainerError(f"SHA-256 {found} instead of {sha256}")
+        if (actual := sha256_file(path)) != sha256:
+            raise ContainerError(f"SHA-256 {actual} instead of {sha256}")
         make_folders(self.folder)
         with path.open("rb") as source, new_file(self.path(sha256)) as file:
             shutil.copyfileobj(source, file, 1 << 20)

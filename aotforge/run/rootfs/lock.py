@@ -121,9 +121,9 @@ def _packages(suite: str, *names: str) -> dict[str, LockedFile]:
     return {entry.name: entry for entry in map(_package, _URI.finditer(output))}
 
 
-def _package(found: re.Match[str]) -> LockedFile:
-    name, version, _ = found["file"].split("_")
-    size, sha256, url = int(found["size"]), found["sha256"], found["url"]
+def _package(match: re.Match[str]) -> LockedFile:
+    name, version, _ = match["file"].split("_")
+    size, sha256, url = int(match["size"]), match["sha256"], match["url"]
     return LockedFile(name=name, version=version.replace("%3a", ":"), size=size, sha256=sha256, url=url)
 
 

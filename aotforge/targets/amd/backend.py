@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.errors import ToolchainError
 from aotforge.rules import Target, ValueType
+from aotforge.targets.amd.barriers import wait_at_barriers
 from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.backend import (
     NOT_CODE,
@@ -84,8 +85,8 @@ class AmdBackend(Backend):
                 setattr(passes, name, function)
 
     def without_hazards(self, assembly: str, hazards: Collection[str]) -> str:
-        """Hazards are those of dual-issue pairs."""
-        return split_pairs(assembly, hazards)
+        """Hazards are those of dual-issue pairs and of barriers."""
+        return wait_at_barriers(split_pairs(assembly, hazards), hazards)
 
     def read(self, binary: bytes) -> CodeObject:
         """What the code object's metadata states."""

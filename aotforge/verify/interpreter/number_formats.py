@@ -86,7 +86,7 @@ def bf16_values(bits: Array) -> npt.NDArray[np.float32]:
 
 
 def encode(values: Array, dtype: DType) -> Array:
-    """Numbers as in memory. Integers wrap; fp8 without infinities has its largest number instead."""
+    """Numbers as in memory. Integers wrap; fp8 saturates, and has infinities where its format does."""
     if dtype == "bf16":
         return bf16_bits(_to_odd(values) if np.asarray(values).dtype == np.float64 else values)
     if STORAGE[dtype].itemsize == 1 and not is_exact(dtype):
@@ -137,7 +137,7 @@ def _values(dtype: DType) -> npt.NDArray[np.float64]:
 
 
 def _nearest(values: npt.NDArray[np.float64], dtype: DType) -> Array:
-    """The nearest number, ties to the even pattern; half a unit beyond the largest one is infinite."""
+    """The nearest number, ties to the even pattern; the largest one for larger ones but infinities."""
     form, table = _FLOATS[dtype], _values(dtype)  # type: ignore[index]
     half = 2 ** (form.bits - 1)
     finite = np.flatnonzero(np.isfinite(table[:half]))
@@ -149,7 +149,7 @@ def _nearest(values: npt.NDArray[np.float64], dtype: DType) -> Array:
         nearer_high = (size - low > high - size) | ((size - low == high - size) & (above % 2 == 0))
         found = finite[np.where(nearer_high, above, above - 1)]
         if form.infinities:
-            found = np.where(size >= 1.5 * numbers[-1] - 0.5 * numbers[-2], finite[-1] + 1, found)
+            found = np.where(np.isinf(size), finite[-1] + 1, found)
     negative = np.signbit(values) & ~((found == 0) & form.unsigned_zero)
     nan = half if form.unsigned_zero else half - 1
     return np.asarray(np.where(np.isnan(values), nan, found + half * negative).astype(STORAGE[dtype]))

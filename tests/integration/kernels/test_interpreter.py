@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import ExecutionError, UnsupportedError
+from aotforge.verify.interpreter.breakpoints import tensor_text
 from aotforge.verify.interpreter.corrections import Opaque, corrections
 from aotforge.verify.interpreter.machine import execute
 from aotforge.verify.interpreter.number_formats import (
@@ -104,6 +105,15 @@ def test_specials_of_fp8_stay_special(dtype: str, infinity: int | None, nan: int
     run(probe_kernels.convert, {"x": x, "out": out}, {"x": f"*{dtype}", "out": "*bf16"}, BLOCK=2)
     values = bf16_values(out)
     assert np.isnan(values[1]) and (np.isnan(values[0]) if infinity is None else values[0] == np.inf)
+
+
+def test_the_debugger_shows_numbers_of_bit_patterns() -> None:
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    for type_, pattern in ((tl.bfloat16, np.uint16(0x3FC0)), (tl.float8e4nv, np.uint8(0x3C))):
+        shown = tensor_text(tl.tensor(TensorHandle(np.array([pattern]), type_), type_))
+        assert shown == f"{type_} scalar\n[1.5]"
 
 
 def test_atomics_are_checked_and_refused_on_bit_patterns() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
+import stat
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.archive import Link, Member, Members, write_tar_gz
+from aotforge.formats.archive import Link, Member, Members, unpack, write_tar_gz
 
 PART = st.text("abcXYZ012._-", min_size=1, max_size=12).filter(lambda part: part not in (".", ".."))
 MEMBER = st.builds(Member, content=st.binary(max_size=2000), executable=st.booleans())
@@ -72,3 +75,42 @@ def test_gnu_tar_and_sha256sum_agree(tmp_path: Path) -> None:
 def test_name_that_no_tarball_can_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="cannot be a member"):
         write_tar_gz(tmp_path / "r.tar.gz", {"x" * 200: Member(content=b"")}, epoch=0)
+
+
+@pytest.mark.parametrize("filter", ["data", "tar"])
+def test_a_python_without_filters_unpacks_the_same(
+    filter: Literal["data", "tar"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, kind, mode in (
+            ("in", tarfile.DIRTYPE, 0o755),
+            ("in/run", tarfile.REGTYPE, 0o4777),
+            ("in/link", tarfile.SYMTYPE, 0o777),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.mode, member.linkname = kind, mode, "run" if kind == tarfile.SYMTYPE else ""
+            member.uid, member.uname = 12345, "a stranger"
+            tar.addfile(member)
+
+    def unpacked(folder: Path) -> dict[str, tuple[int, int, str]]:
+        packed.seek(0)
+        with tarfile.open(fileobj=packed) as tar:
+            unpack(tar, folder, filter=filter)
+        return {
+            path.name: (
+                path.lstat().st_mode,
+                path.lstat().st_uid,
+                str(path.readlink()) if path.is_symlink() else "",
+            )
+            for path in folder.rglob("*")
+        }
+
+    modern = unpacked(tmp_path / "modern")
+    monkeypatch.delattr(tarfile, "data_filter")
+    with monkeypatch.context() as context:
+        context.setattr(
+            tarfile.TarFile, "extraction_filter", staticmethod(tarfile.fully_trusted_filter), raising=False
+        )
+        assert unpacked(tmp_path / "old") == modern
+    assert stat.S_IMODE(modern["run"][0]) == 0o755

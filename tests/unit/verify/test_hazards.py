@@ -101,3 +101,74 @@ def test_stores_before_the_barriers_of_gfx12() -> None:
 
 def test_gfx9_waits_for_stores_with_its_loads() -> None:
     assert names("global_store_dword v0, v1, s[2:3]", "s_barrier", arch="gfx908") == []
+
+
+LDS_STORE = "ds_store_b128 v1, v[2:5]"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((LDS_STORE, "s_barrier"), True),
+        ((LDS_STORE, "s_waitcnt lgkmcnt(0)", "s_barrier"), False),
+        ((LDS_STORE, "s_waitcnt vmcnt(0)", "s_barrier"), True),
+        (("ds_load_b128 v[2:5], v1", "s_barrier"), False),
+        (("s_waitcnt lgkmcnt(0)", ".LBB0_1:", "s_barrier", LDS_STORE, "s_cbranch_scc1 .LBB0_1"), True),
+    ],
+)
+def test_stores_to_lds_before_barriers(lines: tuple[str, ...], *, expected: bool) -> None:
+    assert names(*lines, arch="gfx1100") == ["shared-store-before-barrier"] * expected
+    if expected:
+        assert "num_stages=1" in found(*lines, arch="gfx1100")[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "hazard", "archs", "others"),
+    [
+        ("v_dot2_bf16_bf16 v1, v2, v3, v4", "bf16-dot-truncates", ("gfx1100", "gfx1201"), ()),
+        ("buffer_atomic_add_f32 v1, v0, s[0:3], 0 offen", "buffer-atomic-dropped", ("gfx908", "gfx1100"),
+            ("gfx942", "gfx950", "gfx1201")),
+    ],
+)  # fmt: skip
+def test_instructions(line: str, hazard: str, archs: tuple[str, ...], others: tuple[str, ...]) -> None:
+    for arch in archs:
+        assert names(line, arch=arch) == [hazard]
+    for arch in others:
+        assert names(line, arch=arch) == []
+
+
+TRANSPOSE = "ds_read_b64_tr_b16 v[2:3], v1"
+SAVE, RESTORE = "s_and_saveexec_b64 s[4:5], vcc", "s_or_b64 exec, exec, s[4:5]"
+INNER, OUT = "s_and_saveexec_b64 s[6:7], vcc", "s_or_b64 exec, exec, s[6:7]"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((TRANSPOSE,), False),
+        ((SAVE, TRANSPOSE), True),
+        ((SAVE, RESTORE, TRANSPOSE), False),
+        ((SAVE, INNER, OUT, TRANSPOSE), True),
+        ((SAVE, INNER, OUT, RESTORE, TRANSPOSE), False),
+        ((SAVE, "s_cbranch_execz .LBB0_1", "v_mov_b32_e32 v9, v8", ".LBB0_1:", RESTORE, TRANSPOSE), False),
+        ((SAVE, "s_mov_b64 exec, -1", TRANSPOSE), False),
+        (("s_andn2_b64 exec, exec, s[4:5]", TRANSPOSE), True),
+        (("v_cmpx_eq_u32_e64 s[2:3], v0, v1", TRANSPOSE), True),
+    ],
+)
+def test_transposes_with_lanes_off(lines: tuple[str, ...], *, expected: bool) -> None:
+    assert names(*lines, arch="gfx950") == ["transpose-with-partial-exec"] * expected
+
+
+def test_cures_of_a_job() -> None:
+    every = hazards()
+    assert every.cures("gfx1100") == ("dual-issue-parity",)
+    assert every.cures("gfx1100", 2) == ("dual-issue-parity", "shared-store-before-barrier")
+    assert every.cures("gfx908", 2) == ()
+    assert every.cures("gfx1030", 2, {"fp16"}) == ("shared-store-before-barrier",)
+    assert every.cures("gfx908", 1, {"fp8e5", "bf16"}) == ("fp8-to-bf16",)
+    assert every.cures("gfx908", 1, {"float8e4nv"}) == ("fp8-to-bf16", "fp16-to-fp8e4nv")
+    assert every.cures("gfx950", 1, {"float8e4nv"}) == ()
+    assert every.cures("sm_90", 1, {"fp8e5"}) == ("fp8-to-bf16",)
+    assert every.cures("gfx908", 1, {"u8", "i32"}) == ()
+    assert every.cures("gfx908", 1, {"uint8", "fp32"}) == ("float-to-u8",)

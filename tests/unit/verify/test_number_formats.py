@@ -57,6 +57,15 @@ def test_every_number_of_fp8_is_itself_and_ties_are_even(dtype: DType) -> None:
     assert np.isnan(decode(encode(np.array([np.nan]), dtype), dtype))[0]
 
 
+@pytest.mark.parametrize("dtype", FP8)
+def test_fp8_saturates_and_keeps_infinities_that_it_has(dtype: DType) -> None:
+    numbers = decode(np.arange(256, dtype=np.uint8), dtype)
+    largest = numbers[np.isfinite(numbers)].max()
+    found = decode(encode(np.array([largest * 1.2, -1e30, np.inf, -np.inf]), dtype), dtype)
+    infinity = np.inf if dtype == "fp8e5" else largest
+    assert found.tolist() == [largest, -largest, infinity, -infinity]
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rounding_is_within_epsilon(dtype: DType) -> None:
     values = np.random.default_rng(0).standard_normal(4000)

@@ -7,8 +7,10 @@ _ARITHMETIC = {
     "v_mul_f64": "D.f64 = S0.f64 * S1.f64",
     "v_fma_f64": "D.f64 = fma(S0.f64, S1.f64, S2.f64)",
     "v_fmac_f64": "D.f64 = fma(S0.f64, S1.f64, D.f64)",
-    "v_max_f64 v_max_num_f64": "D.f64 = max_f64(S0.f64, S1.f64)",
-    "v_min_f64 v_min_num_f64": "D.f64 = min_f64(S0.f64, S1.f64)",
+    "v_max_f64": "D.f64 = max_f64(S0.f64, S1.f64)",
+    "v_min_f64": "D.f64 = min_f64(S0.f64, S1.f64)",
+    "v_max_num_f64": "D.f64 = max_num_f64(S0.f64, S1.f64)",
+    "v_min_num_f64": "D.f64 = min_num_f64(S0.f64, S1.f64)",
     "v_maximum_f64": "D.f64 = maximum_f64(S0.f64, S1.f64)",
     "v_minimum_f64": "D.f64 = minimum_f64(S0.f64, S1.f64)",
     "v_trunc_f64": "D.f64 = trunc(S0.f64)",
@@ -49,5 +51,4 @@ TABLE = merged(
     table("vector", _ARITHMETIC, _DIVISION, _CONVERSIONS),
     table("vector", _ROOTS, approximated=LAST_PLACE),
     table("vector", _FUSED, implied={"S3": "vcc"}),
-    table("vector", {"v_cmp_class_f64": "SD.mask = (class_of_f64(S0.f64) & S1.u32) != 0"}),
 )

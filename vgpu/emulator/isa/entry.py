@@ -19,7 +19,8 @@ WORDS: Mapping[str, int] = {
 }
 """Registers per type of value. `mask` is one bit per lane: 2 registers with 64 lanes, 1 with 32."""
 HALVES = frozenset({"f16", "u16", "i16"})
-FLOAT_OUT = frozenset({"clamp"})  # GPUs ignore scales of outputs in the modes that kernels have
+FLOAT_OUT = frozenset({"clamp", "mul", "div"})
+"""Scales of outputs are ignored, as GPUs do where denormal numbers are kept (guides: output modifiers)."""
 LAST_PLACE, SUM_ORDER = "last place", "order of sums"
 Approximation = Literal["", "last place", "order of sums"]
 """Why hardware's last bits may differ: an inexact function, sums in an order that is not published."""

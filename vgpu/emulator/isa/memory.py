@@ -1,6 +1,7 @@
 """Loads, stores and atomics: address spaces times element sizes, under both generations' names."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from vgpu.emulator.isa.entry import Entry, merged, wave
 
@@ -145,73 +146,96 @@ def _scalar_memory() -> dict[str, Entry]:
     )
 
 
-_ATOMICS = {
-    "add add_u32": "ADD",
-    "sub sub_u32": "SUB",
-    "swap swap_b32": "SWAP",
-    "and and_b32": "AND",
-    "or or_b32": "OR",
-    "xor xor_b32": "XOR",
-    "umin min_u32": "UMIN",
-    "umax max_u32": "UMAX",
-    "smin min_i32": "SMIN",
-    "smax max_i32": "SMAX",
-    "add_f32": "ADD_F32",
-    "pk_add_f16": "ADD_PK_F16",
-    "pk_add_bf16": "ADD_PK_BF16",
-    "cmpswap cmpswap_b32": "CMPSWAP",
+_INTEGER_ATOMICS = {
+    "add add_u": "ADD",
+    "sub sub_u": "SUB",
+    "swap swap_b": "SWAP",
+    "and and_b": "AND",
+    "or or_b": "OR",
+    "xor xor_b": "XOR",
+    "umin min_u": "UMIN",
+    "umax max_u": "UMAX",
+    "smin min_i": "SMIN",
+    "smax max_i": "SMAX",
+    "inc inc_u": "INC",
+    "dec dec_u": "DEC",
+    "cmpswap cmpswap_b": "CMPSWAP",
 }
-_ATOMICS_64 = {
-    f"{old}_x2 {new.replace('32', '64')}": operation
-    for (old, new), operation in ((names.split(), one) for names, one in _ATOMICS.items() if " " in names)
-} | {"add_f64": "ADD_F64"}
-_NOT_IN_LDS = {"SWAP", "CMPSWAP", "ADD_PK_F16", "ADD_PK_BF16"}
+"""Names before gfx11, and from gfx11 on without the number of bits."""
+_FLOAT_ATOMICS = {
+    "fmin{x2} min_f{bits}": "MIN_F{bits}",
+    "fmax{x2} max_f{bits}": "MAX_F{bits}",
+    "min_num_f{bits}": "MIN_NUM_F{bits}",
+    "max_num_f{bits}": "MAX_NUM_F{bits}",
+    "add_f{bits}": "ADD_F{bits}",
+}
+_PACKED_ATOMICS = {"pk_add_f16": "ADD_PK_F16", "pk_add_bf16": "ADD_PK_BF16"}
+
+
+def _operations(words: int) -> dict[str, str]:
+    bits, x2 = 32 * words, "_x2" if words == 2 else ""
+    floats = {
+        names.format(bits=bits, x2=x2): operation.format(bits=bits)
+        for names, operation in _FLOAT_ATOMICS.items()
+    }
+    integers = {
+        f"{names.split()[0]}{x2} {names.split()[1]}{bits}": operation
+        for names, operation in _INTEGER_ATOMICS.items()
+    }
+    limited = {"csub csub_u32 sub_clamp_u32": "SUB_CLAMP", "cond_sub_u32": "COND_SUB", **_PACKED_ATOMICS}
+    return {**integers, **floats, **(limited if words == 1 else {})}
 
 
 def _atomics() -> dict[str, Entry]:
     """Where a modifier (glc, sc0, TH_ATOMIC_RETURN) requests the old value, a global atomic has a destination
     D before its operands, and a buffer atomic overwrites its data."""
     parts = []
-    for words, operations in ((1, _ATOMICS), (2, _ATOMICS_64)):
-        for names, operation in operations.items():
+    for words in (1, 2):
+        for names, operation in _operations(words).items():
             data = f"S1:v:{2 * words if operation == 'CMPSWAP' else words}"
             parts += [
                 wave(
-                    _names("global_atomic_", names.split()),
-                    f"atomic_access(w, I, {operation}, {words}, 0);",
-                    f"D:v?:{words} S0:v:0 {data} S2:so:2",
+                    _names(f"{space}_atomic_", names.split()),
+                    f"atomic_access(w, I, {operation}, {words}, NOT_LDS);",
+                    f"D:v?:{words} {address} {data} {base}",
                     modifiers=("offset", *_CACHE),
-                    rules=("global_address", "returns_to_d"),
-                ),
+                    rules=(*rules, "returns_to_d"),
+                )
+                for space, address, base, rules in (
+                    ("global", "S0:v:0", "S2:so:2", ("global_address",)),
+                    ("flat", "S0:v:2", "", ()),
+                )
+            ]
+            parts.append(
                 wave(
                     _names("buffer_atomic_", names.split()),
                     f"buffer_atomic(w, I, {operation}, {words});",
                     f"{data} S0:vo:1 S2:s:4 S3:si:1",
                     modifiers=("offset", "offen", *_CACHE),
                     rules=("returns_to_data",),
-                ),
-            ]
+                )
+            )
     return merged(*parts)
 
 
 def _local_atomics() -> dict[str, Entry]:
-    parts, slots = [], "S0:v:1 S1:v:1"
-    for names, operation in _ATOMICS.items():
-        if operation in _NOT_IN_LDS:
-            continue
-        code = f"atomic_access(w, I, {operation}, 1, 1);"
-        name = names.split()[-1]
-        stem, _, kind = name.rpartition("_")
-        parts += [
-            wave(f"ds_{name}", code, slots, modifiers=("offset",)),
-            wave(
-                f"ds_{stem}_rtn_{kind}",
-                code,
-                f"D:v:1 {slots}",
-                modifiers=("offset",),
-                rules=("returns_to_d",),
-            ),
-        ]
+    parts = []
+    for words in (1, 2):
+        bits, none = 32 * words, {"SWAP", "CMPSWAP", "SUB_CLAMP", "COND_SUB"}
+        names = {all_.split()[-1]: code for all_, code in _operations(words).items() if code not in none}
+        names |= {f"rsub_u{bits}": "RSUB", f"cmpst_b{bits}": "CMPSWAP", f"cmpstore_b{bits}": "CMPSWAP"}
+        names |= {"sub_clamp_u32": "SUB_CLAMP", "cond_sub_u32": "COND_SUB"} if words == 1 else {}
+        for name, operation in names.items():
+            stem, _, kind = name.rpartition("_")
+            order = "COMPARES_FIRST" if stem == "cmpst" else "OF_LDS"
+            code = f"atomic_access(w, I, {operation}, {words}, {order});"
+            slots = f"S0:v:1 S1:v:{words}" + f" S2:v:{words}" * (operation == "CMPSWAP")
+            returning: dict[str, Any] = {"modifiers": ("offset",), "rules": ("returns_to_d",)}
+            parts.append(wave(f"ds_{name}", code, slots, modifiers=("offset",)))
+            parts.append(wave(f"ds_{stem}_rtn_{kind}", code, f"D:v:{words} {slots}", **returning))
+        exchange = f"ds_wrxchg_rtn_b{bits} ds_storexchg_rtn_b{bits}"
+        code = f"atomic_access(w, I, SWAP, {words}, OF_LDS);"
+        parts.append(wave(exchange, code, f"D:v:{words} S0:v:1 S1:v:{words}", **returning))
     return merged(*parts)
 
 

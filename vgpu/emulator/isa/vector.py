@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from vgpu.emulator.isa import doubles, small_floats
 from vgpu.emulator.isa.entry import LAST_PLACE, SUM_ORDER, Entry, merged, table
+from vgpu.emulator.isa.scalar import FLOAT_RELATIONS
 
 _ADDITION = {
     "v_add_u32 v_add_nc_u32": "D.u32 = S0.u32 + S1.u32; if (I->clamp && D.u32 < S0.u32) D.u32 = ~0u",
@@ -36,7 +37,7 @@ _ADDITION = {
 }
 
 _PRODUCTS = {
-    "v_mul_lo_u32": "D.u32 = S0.u32 * S1.u32",
+    "v_mul_lo_u32 v_mul_lo_i32": "D.u32 = S0.u32 * S1.u32",
     "v_mul_hi_u32": "D.u32 = (u32)((u64)S0.u32 * S1.u32 >> 32)",
     "v_mul_hi_i32": "D.i32 = (i32)((i64)S0.i32 * S1.i32 >> 32)",
     "v_mul_u32_u24": "D.u32 = (S0.u32 & 0xffffff) * (S1.u32 & 0xffffff)",
@@ -51,6 +52,11 @@ _PRODUCTS = {
     "v_mul_hi_i32_i24": "D.u32 = (u32)((i64)((i32)(S0.u32 << 8) >> 8) * ((i32)(S1.u32 << 8) >> 8) >> 32)",
     "v_mad_i32_i16": "D.u32 = (u32)(S0.i16 * S1.i16) + S2.u32",
     "v_mad_u32_u16": "D.u32 = S0.u16 * S1.u16 + S2.u32",
+    "v_sad_u32": "D.u32 = apart(S0.u32, S1.u32) + S2.u32",
+    "v_sad_u16": "D.u32 = differences(S0.u32, S1.u32, 16, 0) + S2.u32",
+    "v_sad_u8": "D.u32 = differences(S0.u32, S1.u32, 8, 0) + S2.u32",
+    "v_sad_hi_u8": "D.u32 = (differences(S0.u32, S1.u32, 8, 0) << 16) + S2.u32",
+    "v_msad_u8": "D.u32 = differences(S0.u32, S1.u32, 8, 1) + S2.u32",
 }
 
 _BITS = {
@@ -138,6 +144,8 @@ _BOTH = {
     "mul": "D.{t} = S0.{t} * S1.{t}",
     "max": "D.{t} = max_f32(S0.{t}, S1.{t})",
     "min": "D.{t} = min_f32(S0.{t}, S1.{t})",
+    "max_num": "D.{t} = max_num_f32(S0.{t}, S1.{t})",
+    "min_num": "D.{t} = min_num_f32(S0.{t}, S1.{t})",
     "maximum": "D.{t} = maximum_f32(S0.{t}, S1.{t})",
     "minimum": "D.{t} = minimum_f32(S0.{t}, S1.{t})",
     "trunc": "D.{t} = truncf(S0.{t})",
@@ -147,21 +155,26 @@ _BOTH = {
 }
 """Of float32 and, computed in it, of halves."""
 _THREE = {
-    "max3 max3_num": "D.{t} = max_f32(max_f32(S0.{t}, S1.{t}), S2.{t})",
-    "min3 min3_num": "D.{t} = min_f32(min_f32(S0.{t}, S1.{t}), S2.{t})",
-    "med3 med3_num": "D.{t} = med3_f32(S0.{t}, S1.{t}, S2.{t})",
+    "max3": "D.{t} = max_f32(max_f32(S0.{t}, S1.{t}), S2.{t})",
+    "min3": "D.{t} = min_f32(min_f32(S0.{t}, S1.{t}), S2.{t})",
+    "med3": "D.{t} = med3_f32(S0.{t}, S1.{t}, S2.{t})",
+    "maxmin": "D.{t} = min_f32(max_f32(S0.{t}, S1.{t}), S2.{t})",
+    "minmax": "D.{t} = max_f32(min_f32(S0.{t}, S1.{t}), S2.{t})",
+    "max3_num": "D.{t} = max_num_f32(max_num_f32(S0.{t}, S1.{t}), S2.{t})",
+    "min3_num": "D.{t} = min_num_f32(min_num_f32(S0.{t}, S1.{t}), S2.{t})",
+    "med3_num": "D.{t} = med3_num_f32(S0.{t}, S1.{t}, S2.{t})",
+    "maxmin_num": "D.{t} = min_num_f32(max_num_f32(S0.{t}, S1.{t}), S2.{t})",
+    "minmax_num": "D.{t} = max_num_f32(min_num_f32(S0.{t}, S1.{t}), S2.{t})",
     "maximum3": "D.{t} = maximum_f32(maximum_f32(S0.{t}, S1.{t}), S2.{t})",
     "minimum3": "D.{t} = minimum_f32(minimum_f32(S0.{t}, S1.{t}), S2.{t})",
+    "maximumminimum": "D.{t} = minimum_f32(maximum_f32(S0.{t}, S1.{t}), S2.{t})",
+    "minimummaximum": "D.{t} = maximum_f32(minimum_f32(S0.{t}, S1.{t}), S2.{t})",
 }
 
 
 def _of_type(codes: Mapping[str, str], kind: str, prefix: str = "v_") -> dict[str, str]:
-    """The statements for one type; names of maxima and minima with their `_num` from gfx12 on."""
-    both = {f"{name} {name}_num" if name in _EXTREMES else name: code for name, code in codes.items()}
-    return {
-        " ".join(f"{prefix}{name}_{kind}" for name in names.split()): code.format(t=kind)
-        for names, code in both.items()
-    }
+    """The statements for one type; maxima and minima are named `_num` from gfx12 on."""
+    return {f"{prefix}{name}_{kind}": code.format(t=kind) for name, code in codes.items()}
 
 
 _SINGLE = {
@@ -169,8 +182,6 @@ _SINGLE = {
     **_of_type(_THREE, "f32"),
     "v_fma_f32 v_fmamk_f32 v_fmaak_f32": "D.f32 = fmaf(S0.f32, S1.f32, S2.f32)",
     "v_fmac_f32": "D.f32 = fmaf(S0.f32, S1.f32, D.f32)",
-    "v_maxmin_f32 v_maxmin_num_f32": "D.f32 = min_f32(max_f32(S0.f32, S1.f32), S2.f32)",
-    "v_minmax_f32 v_minmax_num_f32": "D.f32 = max_f32(min_f32(S0.f32, S1.f32), S2.f32)",
     # not fused, and without denormal numbers whatever the mode has
     "v_mad_f32 v_madmk_f32 v_madak_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, S2.f32)",
     "v_mac_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, D.f32)",
@@ -200,13 +211,22 @@ _TRANSCENDENTAL = {
 _HALF = {
     **_of_type(_BOTH, "f16"),
     "v_fmac_f16": "D.f16 = fused_f16(S0.f16, S1.f16, D.f16)",
+    "v_fmamk_f16 v_fmaak_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)",
+    "v_frexp_mant_f16": "D.f16 = (float)frexp_mantissa(S0.f16)",
+    "v_frexp_exp_i16_f16": "D.i16 = frexp_exponent(S0.f16)",
+    "v_fract_f16": "float part = S0.f16 - floorf(S0.f16); D.f16 = part > 0x1.ffcp-1f ? 0x1.ffcp-1f : part",
     "v_ldexp_f16": "D.f16 = scale_by_power(S0.f16, S1.i16)",
 }
 
 # of 24 bits and more, enough for one rounding to 11
 _TRANSCENDENTAL_HALF = {
+    "v_exp_f16": "D.f16 = exp2_f32(S0.f16)",
+    "v_log_f16": "D.f16 = log2_f32(S0.f16)",
     "v_rcp_f16": "D.f16 = 1.0f / S0.f16",
+    "v_rsq_f16": "D.f16 = reciprocal_root(S0.f16)",
     "v_sqrt_f16": "D.f16 = sqrtf(S0.f16)",
+    "v_sin_f16": "D.f16 = turns_sin(S0.f16)",
+    "v_cos_f16": "D.f16 = turns_cos(S0.f16)",
 }
 
 _CONVERSIONS = {
@@ -221,6 +241,8 @@ _CONVERSIONS = {
     "v_cvt_i16_f16": "D.i16 = i16_saturated(i32_of_f32(S0.f16))",
     "v_cvt_u16_f16": "D.u16 = u32_of_f32(S0.f16)",
     "v_cvt_flr_i32_f32 v_cvt_floor_i32_f32": "D.i32 = i32_of_f32(floorf(S0.f32))",
+    "v_cvt_rpi_i32_f32 v_cvt_nearest_i32_f32": "D.i32 = i32_of_f32(floorf(S0.f32 + 0.5f))",
+    "v_sat_pk_u8_i16": "D.u16 = u8_saturated((i16)S0.u32) | u8_saturated((i32)S0.u32 >> 16) << 8",
     "v_cvt_f32_ubyte0": "D.f32 = (float)(S0.u32 & 255)",
     "v_cvt_f32_ubyte1": "D.f32 = (float)(S0.u32 >> 8 & 255)",
     "v_cvt_f32_ubyte2": "D.f32 = (float)(S0.u32 >> 16 & 255)",
@@ -243,17 +265,50 @@ _DOT = (
     "fmaf({f}(S0.u32 & 65535), {f}(S1.u32 & 65535), {sum}))"
 )
 _PRODUCTS_OF_PAIRS = {
-    "v_dot2c_f32_f16": _DOT.format(f="f32_of_f16", sum="D.f32"),
-    "v_dot2c_f32_bf16": _DOT.format(f="f32_of_bf16", sum="D.f32"),
+    "v_dot2c_f32_f16 v_dot2acc_f32_f16": _DOT.format(f="f32_of_f16", sum="D.f32"),
+    "v_dot2c_f32_bf16 v_dot2acc_f32_bf16": _DOT.format(f="f32_of_bf16", sum="D.f32"),
 }
-_BYTES = " + ".join(f"(i8)(S0.u32 >> {n}) * (i8)(S1.u32 >> {n})" for n in (0, 8, 16, 24))
-_PRODUCTS_OF_BYTES = {"v_dot4c_i32_i8": f"D.u32 = D.u32 + (u32)({_BYTES})"}
-_SUM_OF_PAIRS = {"v_dot2_f32_f16": _DOT.format(f="f32_of_f16", sum="S2.f32")}
+_NARROW = {"i16": 16, "i8": 8, "i4": 4}
+_PRODUCTS_OF_INTEGERS = {
+    f"v_dot{32 // bits}c_i32_{kind}": f"D.i32 = sum_i32(dot_integers(S0.u32, S1.u32, {bits}, 1, 1) + "
+    "D.i32, 0)"
+    for kind, bits in _NARROW.items()
+}
+_SUMS_OF_INTEGERS = {
+    f"v_dot{32 // bits}_{t}32_{t}{bits}": f"D.{t}32 = sum_{t}32(dot_integers(S0.u32, S1.u32, {bits}, {sign}, "
+    f"{sign}) + S2.{t}32, I->clamp)"
+    for bits in _NARROW.values()
+    for t, sign in (("i", 1), ("u", 0))
+}
+# neg_lo marks signed sources
+_SUMS_OF_ANY_SIGN = {
+    f"v_dot{32 // bits}_i32_iu{bits}": f"D.i32 = sum_i32(dot_integers(S0.u32, S1.u32, {bits}, I->neg_lo & 1, "
+    f"I->neg_lo & 2) + S2.i32, I->clamp)"
+    for bits in (8, 4)
+}
+_SUM_OF_PAIRS = {
+    "v_dot2_f32_f16": _DOT.format(f="f32_of_f16", sum="S2.f32"),
+    "v_dot2_f32_bf16": _DOT.format(f="f32_of_bf16", sum="S2.f32"),
+}
+# every step is rounded to the type of the result: halves to the nearest, bfloat16 toward zero
+_NARROW_SUM_OF_PAIRS = {
+    "v_dot2_f16_f16": "float first = f32_of_f16(f16_of_f32(fused_f16(f32_of_f16(S0.u32 & 65535), "
+    "f32_of_f16(S1.u32 & 65535), S2.f16))); "
+    "D.f16 = fused_f16(f32_of_f16(S0.u32 >> 16), f32_of_f16(S1.u32 >> 16), first)",
+    "v_dot2_bf16_bf16": "float first = bf16_truncated(fmaf(f32_of_bf16(S0.u32 & 65535), "
+    "f32_of_bf16(S1.u32 & 65535), f32_of_bf16(S2.u16))); "
+    "D.u16 = bits_f32(bf16_truncated(fmaf(f32_of_bf16(S0.u32 >> 16), f32_of_bf16(S1.u32 >> 16), first))) "
+    ">> 16",
+}
+_SHIFTED_BYTES = {
+    f"v_ashr_pk_{t}_i32": f"D.u16 = {t}_saturated(S0.i32 >> (S2.u32 & 31)) | "
+    f"{t}_saturated(S1.i32 >> (S2.u32 & 31)) << 8"
+    for t in ("i8", "u8")
+}
 
+_PACKED_FLOATS = ("add", "mul", *_EXTREMES, "min_num", "max_num", "maximum", "minimum")
 _PACKED = {
-    **_of_type(
-        {name: _BOTH[name] for name in ("add", "mul", *_EXTREMES, "maximum", "minimum")}, "f16", "v_pk_"
-    ),
+    **_of_type({name: _BOTH[name] for name in _PACKED_FLOATS}, "f16", "v_pk_"),
     **_of_type({name: _THREE[name] for name in ("maximum3", "minimum3")}, "f16", "v_pk_"),
     **{
         f"v_pk_{name}_{t}": f"D.{t} = S0.{t} {sign} S1.{t} ? S0.{t} : S1.{t}"
@@ -275,28 +330,26 @@ _PACKED = {
     "v_pk_fma_f32": "D.f32 = fmaf(S0.f32, S1.f32, S2.f32)",
 }
 
-_ORDERED = {"lt": "{a} < {b}", "eq": "{a} == {b}", "le": "{a} <= {b}", "gt": "{a} > {b}", "ge": "{a} >= {b}"}
-_INTEGER = {**_ORDERED, "ne": "{a} != {b}"}
-_FLOAT = {
-    **_ORDERED,
-    "lg": "{a} < {b} || {a} > {b}",
-    "o": "{a} == {a} && {b} == {b}",
-    "u": "{a} != {a} || {b} != {b}",
-    "nge": "!({a} >= {b})",
-    "nlg": "!({a} < {b} || {a} > {b})",
-    "ngt": "!({a} > {b})",
-    "nle": "!({a} <= {b})",
-    "neq": "!({a} == {b})",
-    "nlt": "!({a} < {b})",
+_INTEGER = {
+    name: f"S0.{{t}} {sign} S1.{{t}}"
+    for name, sign in (("lt", "<"), ("eq", "=="), ("le", "<="), ("gt", ">"), ("ge", ">="), ("ne", "!="))
 }
 
 
 def _comparisons(prefix: str) -> dict[str, str]:
     return {
-        f"{prefix}_{name}_{t}": "SD.mask = " + relation.format(a=f"S0.{t}", b=f"S1.{t}")
-        for relations, types in ((_INTEGER, "i32 u32 i64 u64 i16 u16"), (_FLOAT, "f32 f16 f64"))
+        f"{prefix}_{name}_{t}": "SD.mask = " + relation.format(t=t)
+        for relations, types in ((_INTEGER, "i32 u32 i64 u64 i16 u16"), (FLOAT_RELATIONS, "f32 f16 f64"))
         for t in types.split()
         for name, relation in relations.items()
+    }
+
+
+def _classes(prefix: str) -> dict[str, str]:
+    return {
+        f"{prefix}_class_f16": "SD.mask = (class_of_f16(S0.u16) & S1.u16) != 0",
+        f"{prefix}_class_f32": "SD.mask = (class_of(S0.f32) & S1.u32) != 0",
+        f"{prefix}_class_f64": "SD.mask = (class_of_f64(S0.f64) & S1.u32) != 0",
     }
 
 
@@ -338,7 +391,19 @@ TABLE = merged(
     table("vector", _MOVES, _WORDS),
     # the guides differ on what a constant is to a pair of halves
     table("vector", _PRODUCTS_OF_PAIRS, sources="v", modifiers=frozenset(), approximated=SUM_ORDER),
-    table("vector", _PRODUCTS_OF_BYTES, sources="v", modifiers=frozenset()),
+    table("vector", _PRODUCTS_OF_INTEGERS, sources="v", modifiers=frozenset()),
+    _any_third(table("vector", _SUMS_OF_INTEGERS, sources="v", modifiers=frozenset({"clamp"}))),
+    _any_third(table("vector", _SUMS_OF_ANY_SIGN, sources="v", modifiers=frozenset({"clamp", "neg_lo"}))),
+    table(
+        "vector",
+        _NARROW_SUM_OF_PAIRS,
+        sources="v",
+        modifiers=frozenset({"op_sel"}),
+        keeps_half=True,
+        approximated=SUM_ORDER,
+    ),
+    table("vector", _SHIFTED_BYTES, modifiers=frozenset({"op_sel"}), keeps_half=True, archs=("gfx95",)),
+    table("vector", {"v_cvt_f32_bf16": "D.f32 = f32_of_bf16(S0.u16)"}, archs=("gfx95",)),
     _any_third(table("vector", _SUM_OF_PAIRS, sources="v", modifiers=frozenset(), approximated=SUM_ORDER)),
     table("vector", _SINGLE),
     table("vector", _DIVISION, implied={"S3": "vcc"}),
@@ -355,7 +420,7 @@ TABLE = merged(
     table("vector", _CONVERSIONS),
     table("vector", _comparisons("v_cmp")),
     table("vector", _comparisons("v_cmpx"), implied={"SD": "exec"}),
-    table("vector", {"v_cmp_class_f16": "SD.mask = (class_of_f16(S0.u16) & S1.u16) != 0"}),
-    table("vector", {"v_cmp_class_f32": "SD.mask = (class_of(S0.f32) & S1.u32) != 0"}),
+    table("vector", _classes("v_cmp")),
+    table("vector", _classes("v_cmpx"), implied={"SD": "exec"}),
     table("packed", _PACKED),
 )

@@ -34,10 +34,13 @@ CONTROL = merged(
 
 # loads complete at once, so waits wait for nothing; caches, priorities and instruction fetch are not modelled
 NO_OPS = wave(
-    "s_nop s_waitcnt s_waitcnt_vscnt s_waitcnt_depctr s_wait_alu s_wait_kmcnt s_wait_loadcnt s_wait_storecnt "
+    "s_nop s_waitcnt s_waitcnt_vscnt s_waitcnt_vmcnt s_waitcnt_lgkmcnt s_waitcnt_expcnt s_waitcnt_depctr "
+    "s_wait_alu s_wait_kmcnt s_wait_loadcnt s_wait_storecnt "
     "s_wait_dscnt "
     "s_wait_loadcnt_dscnt s_wait_storecnt_dscnt s_wait_expcnt s_wait_samplecnt s_wait_bvhcnt s_wait_idle "
     "s_delay_alu s_clause s_sleep s_setprio s_inst_prefetch "
+    "s_prefetch_inst s_prefetch_inst_pc_rel s_prefetch_data s_prefetch_data_pc_rel s_wakeup s_sleep_var "
+    "s_dcache_inv s_gl1_inv "
     "s_set_inst_prefetch_distance s_icache_inv s_dcache_wb v_nop buffer_wbinvl1 buffer_wbinvl1_vol "
     "buffer_inv buffer_invl2 buffer_wbl2 "
     "buffer_gl0_inv buffer_gl1_inv global_inv global_wb global_wbinv",
@@ -67,12 +70,24 @@ LANES = merged(
     wave("v_writelane_b32", "write_lane(w, I);", "D:v:1 S0:si:1 S1:si:1"),
     wave("ds_bpermute_b32", "backward_permute(w, I);", "D:v:1 S0:v:1 S1:v:1", **_OFFSET),
     wave("ds_permute_b32", "forward_permute(w, I);", "D:v:1 S0:v:1 S1:v:1", **_OFFSET),
-    wave("ds_read_b64_tr_b16", "lds_load_transposed(w, I, 2);", "D:v:2 S0:v:1", archs=("gfx950",), **_OFFSET),
-    wave("ds_read_b64_tr_b8", "lds_load_transposed(w, I, 1);", "D:v:2 S0:v:1", archs=("gfx950",), **_OFFSET),
+    wave("ds_swizzle_b32", "swizzle(w, I);", "D:v:1 S0:v:1", modifiers=("offset",), rules=("swizzle",)),
+    *(
+        wave(
+            f"ds_read_b64_tr_b{n}",
+            f"lds_load_transposed(w, I, {n});",
+            "D:v:2 S0:v:1",
+            archs=("gfx950",),
+            **_OFFSET,
+        )
+        for n in (16, 8, 4)
+    ),
     wave("v_permlane16_b32", "permute_rows(w, I, 0);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
     wave("v_permlanex16_b32", "permute_rows(w, I, 1);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
     wave("v_pk_mov_b32", "pack_move(w, I);", "D:v:2 S0:vsi:2 S1:vsi:2", rules=("low_constants",), **_OP_SEL),
     wave("v_swap_b32", "swap_registers(w, I);", "D:v:1 S0:v:1"),
+    wave("v_swap_b16", "swap_halves(w, I);", "D:v:1:u16 S0:v:1:u16", archs=("gfx11", "gfx12")),
+    # halves of 64 lanes: all archs that have it run waves of 32 here, where it does nothing
+    wave("v_permlane64_b32", ";", "D:v:1 S0:v:1", archs=("gfx11", "gfx12")),
     wave("v_permlane16_swap_b32", "swap_rows(w, I, 16);", "D:v:1 S0:v:1", archs=("gfx95",)),
     wave("v_permlane32_swap_b32", "swap_rows(w, I, 32);", "D:v:1 S0:v:1", archs=("gfx95",)),
 )

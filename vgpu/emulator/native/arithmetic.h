@@ -61,6 +61,13 @@ INLINE u32 bf16_of_f32(float f)
     return (x & 0x7fffffff) > 0x7f800000 ? (x >> 16) | 0x40 : (x + 0x7fff + ((x >> 16) & 1)) >> 16;
 }
 
+/* Toward zero, as each step of a dot product of bfloat16 is (RDNA3 guide: V_DOT2_BF16_BF16). */
+INLINE float bf16_truncated(float f)
+{
+    u32 x = bits_f32(f), nan = (x & 0x7fffffff) > 0x7f800000;
+    return as_f32((x & 0xffff0000) | (nan ? 0x400000 : 0));
+}
+
 INLINE int is_nan(float f) { return (bits_f32(f) & 0x7fffffff) > 0x7f800000; }
 INLINE int is_signalling(float f) { return is_nan(f) & !(bits_f32(f) & 0x400000); }
 INLINE float quiet(float f) { return as_f32(bits_f32(f) | 0x400000); }
@@ -92,6 +99,15 @@ INLINE float min_f32(float a, float b)
     return number_of(a, b, choose(a < b, x, choose(b < a, y, x | y)));
 }
 
+/* gfx12 has no IEEE mode: any NaN loses to a number (IEEE 754-2019: minimumNumber, maximumNumber). */
+INLINE float some_number(float a, float b, float number)
+{
+    float without_a = choose_f32(is_nan(b), quiet(a), b);
+    return choose_f32(is_nan(a), without_a, choose_f32(is_nan(b), a, number));
+}
+INLINE float max_num_f32(float a, float b) { return some_number(a, b, max_f32(a, b)); }
+INLINE float min_num_f32(float a, float b) { return some_number(a, b, min_f32(a, b)); }
+
 /* IEEE 754-2019: a NaN wins. */
 INLINE float nan_or(float a, float b, float number)
 {
@@ -107,6 +123,12 @@ INLINE float med3_f32(float a, float b, float c)
     float middle = choose_f32(bits_f32(top) == bits_f32(b), max_f32(a, c), max_f32(a, b));
     middle = choose_f32(bits_f32(top) == bits_f32(a), max_f32(b, c), middle);
     return choose_f32(is_nan(a) | is_nan(b) | is_nan(c), least, middle);
+}
+
+INLINE float med3_num_f32(float a, float b, float c)
+{
+    float least = min_num_f32(min_num_f32(a, b), c);
+    return choose_f32(is_nan(a) | is_nan(b) | is_nan(c), least, med3_f32(a, b, c));
 }
 
 INLINE i32 least_i32(i32 a, i32 b) { return a < b ? a : b; }
@@ -154,6 +176,48 @@ INLINE i32 sfield_i32(i32 a, u32 offset, u32 width)
     i32 x = a >> (offset & 31);
     return width == 0 ? 0 : width >= 32 ? x : (i32)((u32)x << (32 - width)) >> (32 - width);
 }
+INLINE u64 sfield_u64(u64 a, u32 offset, u32 width)
+{
+    return width >= 64 ? a >> (offset & 63) : (a >> (offset & 63)) & ((1ull << width) - 1);
+}
+INLINE i64 sfield_i64(i64 a, u32 offset, u32 width)
+{
+    i64 x = a >> (offset & 63);
+    return width == 0 ? 0 : width >= 64 ? x : (i64)((u64)x << (64 - width)) >> (64 - width);
+}
+
+/* Products of neighbouring parts of two words, summed. */
+INLINE i64 part_of(u32 x, int at, int bits, u32 sign)
+{
+    u32 top = x << (32 - bits - at);
+    return sign ? (i64)((i32)top >> (32 - bits)) : (i64)(top >> (32 - bits));
+}
+INLINE i64 dot_integers(u32 a, u32 b, int bits, u32 sign_a, u32 sign_b)
+{
+    i64 sum = 0;
+    for (int at = 0; at < 32; at += bits)
+        sum += part_of(a, at, bits, sign_a) * part_of(b, at, bits, sign_b);
+    return sum;
+}
+INLINE i32 sum_i32(i64 x, int saturate)
+{
+    return !saturate ? (i32)(u32)x : x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : (i32)x;
+}
+INLINE u32 sum_u32(i64 x, int saturate) { return saturate && x > UINT32_MAX ? UINT32_MAX : (u32)x; }
+
+INLINE u32 apart(u32 a, u32 b) { return a > b ? a - b : b - a; }
+/* Differences of neighbouring parts; `masked`: not of bytes that are zero in b. */
+INLINE u32 differences(u32 a, u32 b, int bits, int masked)
+{
+    u32 sum = 0;
+    for (int at = 0; at < 32; at += bits) {
+        u32 y = (u32)part_of(b, at, bits, 0);
+        sum += masked && !y ? 0 : apart((u32)part_of(a, at, bits, 0), y);
+    }
+    return sum;
+}
+INLINE u32 u8_saturated(i32 x) { return x < 0 ? 0 : x > 255 ? 255 : (u32)x; }
+INLINE u32 i8_saturated(i32 x) { return (u32)(x < -128 ? -128 : x > 127 ? 127 : x) & 255; }
 
 INLINE u32 bits_of_table(u32 a, u32 b, u32 c, u32 table)
 {

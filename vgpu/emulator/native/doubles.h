@@ -23,6 +23,15 @@ INLINE double min_f64(double a, double b)
     return is_signalling_f64(a) ? quiet_f64(a) : is_signalling_f64(b) ? quiet_f64(b) : other;
 }
 
+INLINE double max_num_f64(double a, double b)
+{
+    return is_nan_f64(a) ? (is_nan_f64(b) ? quiet_f64(a) : b) : is_nan_f64(b) ? a : max_f64(a, b);
+}
+INLINE double min_num_f64(double a, double b)
+{
+    return is_nan_f64(a) ? (is_nan_f64(b) ? quiet_f64(a) : b) : is_nan_f64(b) ? a : min_f64(a, b);
+}
+
 INLINE double maximum_f64(double a, double b) { return is_nan_f64(a) ? quiet_f64(a) : is_nan_f64(b) ? quiet_f64(b) : max_f64(a, b); }
 INLINE double minimum_f64(double a, double b) { return is_nan_f64(a) ? quiet_f64(a) : is_nan_f64(b) ? quiet_f64(b) : min_f64(a, b); }
 

@@ -69,6 +69,27 @@ static void swap_registers(Wave *w, const Instruction *I)
     blend(b, x, EXEC);
 }
 
+static void swap_halves(Wave *w, const Instruction *I)
+{
+    u32 *a = w->v[I->d.index], *b = w->v[I->s[0].index], i = 16 * I->d.half, j = 16 * I->s[0].half;
+    ACTIVE_LANES(EXEC)
+    {
+        u32 x = a[LANE] >> i & 0xffff, y = b[LANE] >> j & 0xffff;
+        a[LANE] = (a[LANE] & ~(0xffffu << i)) | y << i;
+        b[LANE] = (b[LANE] & ~(0xffffu << j)) | x << j;
+    }
+}
+
+/* Each lane reads the lane that its pattern names; lanes that are off give zero. */
+static void swizzle(Wave *w, const Instruction *I)
+{
+    const u32 *data = w->v[I->s[0].index];
+    u32 r[LANES];
+    u64 exec = EXEC;
+    EACH_LANE r[l] = exec >> I->dpp_lane[l] & 1 ? data[I->dpp_lane[l]] : 0;
+    put_row(w, I, r, 1);
+}
+
 /* Odd rows of `width` lanes of the destination are exchanged with even rows of the source. */
 INLINE void swap_rows(Wave *w, const Instruction *I, int width)
 {
@@ -91,27 +112,29 @@ static void pack_move(Wave *w, const Instruction *I)
     put_row(w, I, r, 2);
 }
 
-/* gfx950: 16 neighbouring lanes load 8 bytes each, rows of 16 elements of one or two bytes, and get a column of the tile each. */
-INLINE void lds_load_transposed(Wave *w, const Instruction *I, int bytes)
+/* gfx950: 16 neighbouring lanes load 8 bytes each, rows of 16 elements of 4, 8 or 16 bits, and get a column of the tile each. All lanes
+ * have to be on: what those that are off contribute is not defined. */
+INLINE void lds_load_transposed(Wave *w, const Instruction *I, int bits)
 {
-    u8 loaded[LANES][8] = {{0}};
+    u64 loaded[LANES];
     u32 r[2 * LANES] = {0};
-    ACTIVE_LANES(EXEC)
-    {
-        u8 *at = shared(w, I, local_address(w->v[I->s[0].index][LANE], (u64)I->offset), 8, LANE, LOAD);
-        if (!at)
-            return;
-        memcpy(loaded[LANE], at, 8);
+    if (EXEC != FULL) {
+        fault(w, FAULT_TRANSPOSED, (u32)__builtin_ctzll(~EXEC), 0, 0);
+        return;
     }
     EACH_LANE
     {
-        int group = l & ~15, i = l & 15, each = 8 / bytes; /* elements of a lane */
+        u8 *at = shared(w, I, local_address(w->v[I->s[0].index][l], (u64)I->offset), 8, l, LOAD);
+        if (!at)
+            return;
+        memcpy(&loaded[l], at, 8);
+    }
+    EACH_LANE
+    {
+        int group = l & ~15, i = l & 15, each = 64 / bits; /* elements of a lane */
         u64 column = 0;
-        for (int j = 0; j < each; j++) {
-            u32 x = 0;
-            memcpy(&x, &loaded[group + 16 / each * j + i / each][i % each * bytes], (size_t)bytes);
-            column |= (u64)x << (8 * bytes * j);
-        }
+        for (int j = 0; j < each; j++)
+            column |= (loaded[group + 16 / each * j + i / each] >> (i % each * bits) & ((1u << bits) - 1)) << (bits * j);
         r[l] = (u32)column;
         r[l + LANES] = (u32)(column >> 32);
     }
@@ -120,7 +143,11 @@ INLINE void lds_load_transposed(Wave *w, const Instruction *I, int bytes)
 
 /* ---- atomics. `now` is memory's value, `with` the operand; both words for 64 bits ---- */
 
-enum { ADD, SUB, SWAP, CMPSWAP, AND, OR, XOR, UMIN, UMAX, SMIN, SMAX, ADD_F32, ADD_PK_F16, ADD_PK_BF16, MAX_F32, MIN_F32, ADD_F64 };
+enum {
+    ADD, SUB, RSUB, SWAP, CMPSWAP, AND, OR, XOR, UMIN, UMAX, SMIN, SMAX, INC, DEC, SUB_CLAMP, COND_SUB,
+    ADD_F32, MIN_F32, MAX_F32, MIN_NUM_F32, MAX_NUM_F32, ADD_PK_F16, ADD_PK_BF16,
+    ADD_F64, MIN_F64, MAX_F64, MIN_NUM_F64, MAX_NUM_F64
+};
 
 INLINE u32 atomic_word(int operation, u32 now, u32 with, u32 compare)
 {
@@ -136,7 +163,14 @@ INLINE u32 atomic_word(int operation, u32 now, u32 with, u32 compare)
     case UMAX: return now > with ? now : with;
     case SMIN: return (i32)now < (i32)with ? now : with;
     case SMAX: return (i32)now > (i32)with ? now : with;
+    case RSUB: return with - now;
+    case INC: return now >= with ? 0 : now + 1;
+    case DEC: return now == 0 || now > with ? with : now - 1;
+    case SUB_CLAMP: return now >= with ? now - with : 0;
+    case COND_SUB: return now >= with ? now - with : now;
     case ADD_F32: return bits_f32(as_f32(now) + as_f32(with));
+    case MAX_NUM_F32: return bits_f32(max_num_f32(as_f32(now), as_f32(with)));
+    case MIN_NUM_F32: return bits_f32(min_num_f32(as_f32(now), as_f32(with)));
     case MAX_F32: return bits_f32(max_f32(as_f32(now), as_f32(with)));
     case MIN_F32: return bits_f32(min_f32(as_f32(now), as_f32(with)));
     case ADD_PK_F16:
@@ -161,7 +195,14 @@ INLINE u64 atomic_pair(int operation, u64 now, u64 with, u64 compare)
     case UMAX: return now > with ? now : with;
     case SMIN: return (i64)now < (i64)with ? now : with;
     case SMAX: return (i64)now > (i64)with ? now : with;
+    case RSUB: return with - now;
+    case INC: return now >= with ? 0 : now + 1;
+    case DEC: return now == 0 || now > with ? with : now - 1;
     case ADD_F64: return bits_f64(as_f64(now) + as_f64(with));
+    case MAX_F64: return bits_f64(max_f64(as_f64(now), as_f64(with)));
+    case MIN_F64: return bits_f64(min_f64(as_f64(now), as_f64(with)));
+    case MAX_NUM_F64: return bits_f64(max_num_f64(as_f64(now), as_f64(with)));
+    case MIN_NUM_F64: return bits_f64(min_num_f64(as_f64(now), as_f64(with)));
     default: return now ^ with;
     }
 }
@@ -184,15 +225,18 @@ INLINE u64 atomic_lane(u8 *at, int operation, int words, u64 with, u64 compare)
 }
 
 enum { RETURNS = 1 }; /* Instruction.flags */
+enum { NOT_LDS, OF_LDS, COMPARES_FIRST };
 
 /* s0: address, s1: data (then the value to compare with), s2: scalar base or nothing. `lds`: addresses are LDS bytes; there
- * the value to compare with comes first, in s1, and the new one in s2. */
+ * the new value and the one to compare with are in s1 and s2, or before gfx11 in s2 and s1. */
 INLINE void atomic_access(Wave *w, const Instruction *I, int operation, int words, int lds)
 {
     u32 r[2 * LANES] = {0};
     int compares = operation == CMPSWAP;
     const u32 *first = w->v[I->s[1].index], *second = first + words * LANES;
     if (lds && compares)
+        second = w->v[I->s[2].index];
+    if (lds == COMPARES_FIRST)
         second = first, first = w->v[I->s[2].index];
     u64 exec = EXEC;
     ACTIVE_LANES(exec)

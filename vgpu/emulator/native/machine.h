@@ -42,7 +42,7 @@ enum {
     FAULT_NONE, FAULT_GLOBAL_READ, FAULT_GLOBAL_WRITE, FAULT_LDS, FAULT_SCRATCH, FAULT_RESOURCE, FAULT_WATCHDOG,
     FAULT_MISALIGNED, FAULT_JUMP, FAULT_M0, FAULT_STOPPED, FAULT_PENDING, FAULT_RACE, FAULT_BARRIER, FAULT_UNSET_STORE,
     FAULT_UNSET_ADDRESS, FAULT_UNSET_BRANCH, FAULT_UNSET_EXEC, FAULT_ASSERT, FAULT_TRAP, FAULT_HOSTCALL,
-    FAULT_DESCRIPTOR
+    FAULT_DESCRIPTOR, FAULT_TRANSPOSED, FAULT_GLOBAL_RACE, FAULT_STALE, FAULT_RACES_FULL
 };
 enum { MODE_FP16_OVFL = 1 << 23 }; /* Wave.mode: half results beyond the largest number become it */
 
@@ -88,6 +88,7 @@ typedef struct {
     u8 memory, atomic, high, role, data_words;
     u16 data;         /* a store's or atomic's data */
     u8 wait[6];       /* outstanding operations allowed, by kind */
+    u8 coherence;     /* of global memory: see global_races.h */
 } Effects;
 
 typedef struct {
@@ -165,7 +166,7 @@ SLOW static void fault(Wave *w, u32 code, u32 lane, u64 address, u64 bytes)
     if (w->state == FAULT)
         return;
     w->state = FAULT;
-    *w->fault = (FaultReport){.code = code, .lane = lane, .wave = w->number, .address = address, .bytes = bytes};
+    *w->fault = (FaultReport){.code = code, .lane = lane, .wave = w->number, .instruction = w->pc - 1, .address = address, .bytes = bytes};
 }
 
 /* Go to an address, which has to be an instruction's: instructions are in the order of addresses, each with the address of its next one. */

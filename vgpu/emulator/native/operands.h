@@ -14,6 +14,12 @@ INLINE u32 scalar32(const Wave *w, const Operand *o)
     return o->index == STATUS_SCC ? w->scc : o->index == STATUS_VCCZ ? scalar_mask(w, VCC_LO) == 0 : EXEC == 0;
 }
 
+/* A source of the vector unit's instructions on scalars, which have signs. */
+INLINE u32 signed_scalar32(const Wave *w, const Operand *o, u32 sign)
+{
+    return (scalar32(w, o) & ~(o->abs ? sign : 0)) ^ (o->neg ? sign : 0);
+}
+
 INLINE u64 scalar64(const Wave *w, const Operand *o)
 {
     if (o->space == CONSTANT)

@@ -36,9 +36,7 @@ static void run_wave(Launch *job, Wave *w, u64 quota)
         }
         if (job->trace)
             job->trace(w, pc);
-        if (w->state == FAULT)
-            w->fault->instruction = pc;
-        else if (w->state == RUNNING && w->pc >= job->length) {
+        if (w->state == RUNNING && w->pc >= job->length) {
             fault(w, FAULT_JUMP, 0, w->pc, 0);
             w->fault->instruction = pc;
         }

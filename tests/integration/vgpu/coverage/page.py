@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.integration.vgpu.coverage.catalogue import FEATURES
 from tests.integration.vgpu.coverage.execute import NOT_COMPILED, PASSED, WRONG, Outcome, run_all
+from tests.integration.vgpu.coverage.instructions import section
 from tests.support.families import PROJECT
 
 PAGE = PROJECT / "docs" / "virtual-gpu-coverage.md"
@@ -72,6 +73,7 @@ def page(outcomes: Outcomes, triton: str) -> str:
     refused = [one for one in outcomes.values() if one.verdict == NOT_COMPILED]
     parts += ["\n## Not executed correctly\n", *_holes(unsupported)]
     parts += ["\n## Not compiled\n", "Triton itself refuses these; they do not count.\n", *_holes(refused)]
+    parts += section()
     return "\n".join(parts) + "\n"
 
 

@@ -11,6 +11,7 @@ import pytest
 import triton
 
 from aotforge.errors import ExecutionError
+from tests.integration.vgpu.coverage import instructions
 from tests.integration.vgpu.coverage.catalogue import FEATURES
 from tests.integration.vgpu.coverage.execute import (
     PASSED,
@@ -24,7 +25,10 @@ from tests.integration.vgpu.coverage.execute import (
 )
 from tests.integration.vgpu.coverage.feature import elementwise, given
 from tests.integration.vgpu.coverage.page import ARCHS, PAGE, counts, measure, page
+from tests.support.instruction_names import known_instructions
 from vgpu.emulator.assembly import assemble, link
+from vgpu.emulator.isa import INSTRUCTIONS
+from vgpu.emulator.targets import emulated_targets
 
 pytestmark = pytest.mark.compiler
 SAMPLE = (
@@ -46,6 +50,33 @@ def test_a_sample_of_features(arch: str, tmp_path: Path) -> None:
     outcomes = list(run_all([(FEATURES[name], arch) for name in SAMPLE], tmp_path))
     assert len(outcomes) == len(SAMPLE)
     assert [one for one in outcomes if one.verdict != PASSED] == []
+
+
+def test_every_instruction_that_is_lacking_has_a_reason() -> None:
+    lacking = {name for arch in emulated_targets() for name in instructions.missing(arch)}
+    assert len(lacking) > 500
+    assert {name for name in lacking if not instructions.reason(name)} == set()
+    used = {instructions.reason(name) for name in lacking}
+    assert used == set(instructions.REASONS)
+    assert PAGE.read_text(encoding="utf-8").endswith("\n".join(instructions.section()) + "\n")
+
+
+def test_an_instruction_taken_from_the_table_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {name: entry for name, entry in INSTRUCTIONS.items() if name != "s_cvt_f16_f32"}
+    monkeypatch.setattr(instructions, "INSTRUCTIONS", names)
+    assert "s_cvt_f16_f32" in instructions.missing("gfx1150")
+    assert instructions.reason("s_cvt_f16_f32") == ""
+    assert "s_cvt_f16_f32" not in instructions.missing("gfx1100")
+
+
+def test_archs_of_the_table_are_those_of_the_assembler() -> None:
+    """What the table restricts to some archs; a name that an arch's assembler does not print is never met."""
+    for arch in emulated_targets():
+        known = known_instructions(arch)
+        restricted = {
+            name for name, entry in INSTRUCTIONS.items() if entry.archs and arch.startswith(entry.archs)
+        }
+        assert {n for n in restricted - known if not n.startswith(("v_mfma_", "v_wmma_"))} == set(), arch
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ import pytest
 
 from aotforge.errors import DecodeError
 from tests.integration.vgpu.coverage.formats import encode
-from tests.integration.vgpu.emulator.bench import Bench
+from tests.integration.vgpu.emulator.bench import FAULT, Bench
+from vgpu.emulator.faults import TRANSPOSED
 from vgpu.emulator.isa import INSTRUCTIONS, memory, scalar, vector, wave_ops
 
 MATRICES = re.compile(
@@ -21,7 +22,8 @@ LANE_TESTS = {
     "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "ds_bpermute_b32", "ds_permute_b32",
     "v_permlane16_b32",
     "v_permlanex16_b32", "v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "ds_read_b64_tr_b16",
-    "ds_read_b64_tr_b8", "v_pk_mov_b32",
+    "ds_read_b64_tr_b8", "v_pk_mov_b32", "ds_swizzle_b32", "v_swap_b16", "v_permlane64_b32",
+    "ds_read_b64_tr_b4",
 }  # fmt: skip
 
 
@@ -144,6 +146,25 @@ def test_transposed_lds_loads(bench: Bench) -> None:
         group, i = divmod(lane, 16)
         flat = tiles[group].reshape(4, 16)  # 4 lanes hold a row of 16
         assert np.array_equal(words[lane], flat[:, i])
+
+
+def test_transposed_lds_loads_of_half_bytes(bench: Bench) -> None:
+    """Each lane of 16 loads a row of 16 numbers of 4 bits, and gets a column."""
+    bench.lds[:512] = np.random.default_rng(2).integers(0, 256, 512)
+    bench.v[0] = np.arange(64) * 8
+    tiles = np.stack([bench.lds[:512] & 15, bench.lds[:512] >> 4], axis=1).reshape(4, 16, 16)
+    bench.run("ds_read_b64_tr_b4 v[20:21], v0")
+    for lane in range(64):
+        both = int(bench.v[20, lane]) | int(bench.v[21, lane]) << 32
+        assert [both >> 4 * k & 15 for k in range(16)] == tiles[lane // 16, :, lane % 16].tolist()
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_transposed_lds_loads_need_every_lane(bench: Bench, bits: int) -> None:
+    bench.exec = bench.full & ~(1 << 37)
+    bench.v[0] = 0
+    bench.run(f"ds_read_b64_tr_b{bits} v[20:21], v0")
+    assert (bench.wave.state, bench.fault.code, bench.fault.lane) == (FAULT, TRANSPOSED, 37)
 
 
 def test_transposed_lds_loads_of_bytes(bench: Bench) -> None:

@@ -264,6 +264,17 @@ _OPERATIONS: dict[str, Operation] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
+    "rsub": lambda a, b: b - a,
+    "wrxchg": lambda a, b: b,
+    "storexchg": lambda a, b: b,
+    "inc": lambda a, b: 0 if a >= b else a + 1,
+    "dec": lambda a, b: b if a == 0 or a > b else a - 1,
+    **dict.fromkeys(("csub", "csub_u32", "sub_clamp_u32"), lambda a, b: max(a - b, 0)),
+    "cond_sub_u32": lambda a, b: a - b if a >= b else a,
+    # numbers without a sign are in the order of their bits
+    **{f"{n}_f{bits}": f for n, f in (("min", min), ("max", max)) for bits in (32, 64)},
+    **{f"{n}_num_f{bits}": f for n, f in (("min", min), ("max", max)) for bits in (32, 64)},
+    **{f"f{n}{x2}": f for n, f in (("min", min), ("max", max)) for x2 in ("", "_x2")},
     **_order(1),
     **_order(2),
     "add_f32": _float_add(np.float32, np.uint32),
@@ -278,11 +289,12 @@ def _operation(name: str) -> tuple[Operation | None, int] | None:
     stem = (
         name.removeprefix("global_atomic_")
         .removeprefix("buffer_atomic_")
+        .removeprefix("flat_atomic_")
         .removeprefix("ds_")
         .replace("_rtn", "")
     )
     words = 2 if stem.endswith(("_x2", "64")) else 1
-    if stem.startswith("cmpswap"):
+    if stem.startswith(("cmpswap", "cmpst")):
         return None, words
     for candidate in (
         stem,
@@ -299,6 +311,7 @@ ATOMICS = {name: found for name in _atomic if (found := _operation(name))}
 
 def _atomic_values(name: str, rng: np.random.Generator) -> tuple[Array, Array]:
     """Memory, and four data registers: any integers, floats that are added without rounding."""
+    name = re.sub(r"_f(min|max)_x2", r"_\1_f64", re.sub(r"_f(min|max)$", r"_\1_f32", name))
     if "f" not in name.rpartition("_")[2]:
         return rng.integers(0, 2**32, 256, dtype=np.uint32), rng.integers(0, 2**32, (4, 64), dtype=np.uint32)
     memory = rng.integers(0, 50, 256, dtype=np.uint32)
@@ -344,7 +357,11 @@ def _run_atomic(bench: Bench, name: str, returns: bool, memory: Array, places: A
     destination = f"{_registers('v', 20, 4 * words)}, " if returns else ""
     flag, address = " glc" if returns else "", memory.ctypes.data
     bench.v[0] = places * 4 * words
-    if name.startswith("ds_"):
+    if name.startswith("ds_cmpst"):
+        pair = [_registers("v", 4, 4 * words), _registers("v", 4 + words, 4 * words)]
+        order = pair if "store" in name else pair[::-1]
+        bench.run(f"{name} {destination}v0, {', '.join(order)}")
+    elif name.startswith("ds_"):
         bench.run(f"{name} {destination}v0, {source}")
     elif name.startswith("buffer_"):
         bench.s[8:12] = [address & 0xFFFFFFFF, address >> 32, memory.nbytes, 0x27000]
@@ -353,7 +370,8 @@ def _run_atomic(bench: Bench, name: str, returns: bool, memory: Array, places: A
     else:
         full = places.astype(np.uint64) * np.uint64(4 * words) + np.uint64(address)
         bench.v[0], bench.v[1] = full.astype(np.uint32), (full >> np.uint64(32)).astype(np.uint32)
-        bench.run(f"{name} {destination}v[0:1], {source}, off{flag}")
+        off = "" if name.startswith("flat_") else ", off"
+        bench.run(f"{name} {destination}v[0:1], {source}{off}{flag}")
     return 20
 
 

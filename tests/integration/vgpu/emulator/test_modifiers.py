@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aotforge.errors import DecodeError
 from tests.integration.vgpu.emulator.bench import Bench
-from tests.integration.vgpu.emulator.handwritten import run
+from tests.integration.vgpu.emulator.handwritten import kernel, run
 from tests.integration.vgpu.emulator.models.numbers import Array
 from tests.support.triton_kernels import compile_kernel, launch
 from vgpu.emulator.listing import parse_line
@@ -128,6 +128,40 @@ def test_dpp_of_later_archs(pattern: str) -> None:
     lanes = np.arange(32)
     expected = lanes // 16 * 16 + 5 if "share" in pattern else lanes ^ 3
     assert np.array_equal(RDNA.v[20], expected)
+
+
+ADD_ONE = "v_add_f32_e64_dpp v20, v0, {} row_xmask:1 row_mask:0xf bank_mask:0xf bound_ctrl:1"
+
+
+@pytest.mark.parametrize("second", ["1.0", "s4"])
+def test_dpp_of_a_constant_or_scalar(second: str) -> None:
+    """gfx115x and gfx12 allow them as second sources; elsewhere the encoding has another meaning."""
+    for arch in ("gfx1150", "gfx1201"):
+        bench = Bench(arch)
+        bench.exec = 0xFFFF_FFFD
+        bench.s[4] = F32(1).view(np.uint32)
+        bench.v[0] = np.arange(32, dtype=F32).view(np.uint32)
+        bench.v[20] = 7
+        bench.run(ADD_ONE.format(second))
+        expected = (np.arange(32) ^ 1).astype(F32) + 1
+        expected[0] = 1  # lane 1 is off: bound control makes it zero
+        assert np.array_equal(np.delete(_read(bench), 1), np.delete(expected, 1))
+        assert bench.v[20, 1] == 7
+    for arch in ("gfx908", "gfx1030", "gfx1100"):
+        with pytest.raises(DecodeError, match="needs vector registers"):
+            Bench(arch).run(ADD_ONE.format(second))
+    with pytest.raises(DecodeError, match="needs vector registers"):
+        Bench("gfx1201").run("v_mov_b32_dpp v20, 1.0 row_xmask:1 row_mask:0xf bank_mask:0xf")
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("arch", ["gfx1030", "gfx1100"])
+def test_the_assembler_does_not_encode_such_dpp_elsewhere(arch: str) -> None:
+    """A compiler that folds an immediate into DPP fails, then, and makes no wrong image."""
+    with pytest.raises(DecodeError, match="assembler refuses"):
+        kernel(ADD_ONE.format("1.0"), arch, threads=32)
+    with pytest.raises(DecodeError, match="assembler refuses"):
+        kernel(ADD_ONE.format("0x12345"), "gfx1201", threads=32)
 
 
 def test_dpp_of_instructions_with_a_mask_as_their_result() -> None:

@@ -73,8 +73,8 @@ def test_a_mix_has_every_class_and_loses_nothing() -> None:
 
 
 def test_approximated_instructions_are_inexact_functions_and_sums_of_floats() -> None:
-    functions = re.compile(r"v_(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f\d+$")
-    sums = re.compile(r"v_(mfma_(scale_)?f(32|64)|wmma_f32|dot2c?_f32)_")
+    functions = re.compile(r"v_(s_)?(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f\d+$")
+    sums = re.compile(r"v_(mfma_(scale_)?f(32|64)|wmma_f32|dot2(c|acc)?_f32|dot2_f16|dot2_bf16)_")
     found = approximations(INSTRUCTIONS)
     assert {name for name, why in found.items() if why == "last place"} == {
         n for n in INSTRUCTIONS if functions.match(n)

@@ -107,14 +107,16 @@ def test_constants_that_could_mean_two_things_are_refused(text: str, kind: str) 
 def test_modifiers() -> None:
     found = modifiers(["offset:16", "op_sel:[1,0,1]", "clamp", "dst_sel:WORD_1", "row_mask:0xf"])
     assert number(found, "offset") == 16 and number(found, "row_mask") == 15 and number(found, "dst_sel") == 6
+    assert modifiers(["mul:4"]) == {"mul": 4} and modifiers(["div:2"]) == {"div": 2}
     assert bits(found, "op_sel", 0) == 5 and number(found, "clamp") == 1
     for wrong in (
         ["clamp:1"],
         ["offset"],
         ["offset:x"],
         ["frob"],
-        ["mul:2"],  # GPUs ignore scales of outputs in the modes that kernels have
-        ["div:2"],
+        ["mul:8"],
+        ["div:4"],
+        ["mul"],
         ["clamp", "clamp"],
         ["dst_sel:WORD_2"],
         ["op_sel:[1,"],

@@ -35,6 +35,16 @@ def best(greater: bool) -> Model:
     return model
 
 
+def best_number(greater: bool) -> Model:
+    """Any NaN loses to a number; -0 is less than +0."""
+    two = best(greater)
+
+    def model(a: Array, b: Array) -> Array:
+        return np.where(np.isnan(a), b, np.where(np.isnan(b), a, two(a, b))).astype(a.dtype)
+
+    return model
+
+
 def best3(greater: bool) -> Model:
     two = best(greater)
 

@@ -9,6 +9,7 @@ from tests.integration.vgpu.emulator.models.floats import (
     Model,
     best,
     best3,
+    best_number,
     no_denormal,
     quiet,
     saturated,
@@ -23,15 +24,16 @@ def of_three(x: Array, y: Array, z: Array) -> Array:
     return np.sort(np.stack([x, y, z]), axis=0)
 
 
-def median(x: Array, y: Array, z: Array) -> Array:
-    """With a NaN the smallest; -0 is less than +0."""
+def median(x: Array, y: Array, z: Array, *, numbers: bool = False) -> Array:
+    """With a NaN the smallest, with `numbers` the smallest number; -0 is less than +0."""
+    least = chained_numbers(False, False) if numbers else best3(False)
     nan = np.isnan(x) | np.isnan(y) | np.isnan(z)
     bits = np.int32 if x.dtype == F32 else np.int16
     keys = np.stack([one.view(bits) for one in (x, y, z)]).astype(np.int64)
     order = np.where(keys < 0, -(keys & np.iinfo(bits).max) - 1, keys)
     place = np.argsort(order, axis=0, kind="stable")[1]
     middle = np.take_along_axis(np.stack([x, y, z]), place[None], axis=0)[0]
-    return np.asarray(np.where(nan, best3(False)(x, y, z), middle).astype(x.dtype))
+    return np.asarray(np.where(nan, least(x, y, z), middle).astype(x.dtype))
 
 
 def chained(first: bool, second: bool) -> Model:
@@ -41,6 +43,14 @@ def chained(first: bool, second: bool) -> Model:
         return np.asarray(best(second)(inner, z))
 
     return model
+
+
+def chained_numbers(first: bool, second: bool) -> Model:
+    return lambda x, y, z: np.asarray(best_number(second)(best_number(first)(x, y), z))
+
+
+def propagating_chain(first: bool, second: bool) -> Model:
+    return lambda x, y, z: propagating(best(second))(propagating(best(first))(x, y), z)
 
 
 def all_three(greater: bool) -> Model:
@@ -83,6 +93,17 @@ def _ldexp_half(x: Array, n: Array) -> Array:
         return np.ldexp(x.astype(F64), np.clip(n.astype(np.int64), -200, 200)).astype(F16)
 
 
+@quiet
+def _fraction_half(x: Array) -> Array:
+    exact = x.astype(F64) - np.floor(x.astype(F64))
+    return np.where(exact > 0.99951171875, 0.99951171875, exact).astype(F16)
+
+
+@quiet
+def _nearest_up(x: Array) -> Array:
+    return np.asarray(saturated(-(2**31), 2**31 - 1, I32)(np.floor((x + F32(0.5)).astype(F32))))
+
+
 def _pair_of_words(low: int, high: int, dtype: type) -> Model:
     def model(a: Array, b: Array) -> Array:
         words = [saturated(low, high, np.int64)(one.astype(F64)).astype(dtype) for one in (a, b)]
@@ -112,15 +133,24 @@ MODELS: dict[str, Model] = {
     **{f"v_max3_{t}": lambda x, y, z: of_three(x, y, z)[2] for t in ("i32", "u32", "i16", "u16")},
     **{f"v_maxmin_{t}": lambda x, y, z: np.minimum(np.maximum(x, y), z) for t in ("i32", "u32")},
     **{f"v_minmax_{t}": lambda x, y, z: np.maximum(np.minimum(x, y), z) for t in ("i32", "u32")},
-    **dict.fromkeys(("v_med3_f32", "v_med3_num_f32", "v_med3_f16", "v_med3_num_f16"), median),
-    **dict.fromkeys(("v_maxmin_f32", "v_maxmin_num_f32"), chained(True, False)),
-    **dict.fromkeys(("v_minmax_f32", "v_minmax_num_f32"), chained(False, True)),
+    **dict.fromkeys(("v_med3_f32", "v_med3_f16"), median),
+    **dict.fromkeys(("v_med3_num_f32", "v_med3_num_f16"), lambda x, y, z: median(x, y, z, numbers=True)),
+    **{f"v_maxmin_{t}": chained(True, False) for t in ("f32", "f16")},
+    **{f"v_minmax_{t}": chained(False, True) for t in ("f32", "f16")},
+    **{f"v_maximumminimum_{t}": propagating_chain(True, False) for t in ("f32", "f16")},
+    **{f"v_minimummaximum_{t}": propagating_chain(False, True) for t in ("f32", "f16")},
+    **{f"v_maxmin_num_{t}": chained_numbers(True, False) for t in ("f32", "f16")},
+    **{f"v_minmax_num_{t}": chained_numbers(False, True) for t in ("f32", "f16")},
+    **{f"v_max3_num_{t}": chained_numbers(True, True) for t in ("f32", "f16")},
+    **{f"v_min3_num_{t}": chained_numbers(False, False) for t in ("f32", "f16")},
+    **{f"v_max_num_{t}": best_number(True) for t in ("f32", "f16", "f64")},
+    **{f"v_min_num_{t}": best_number(False) for t in ("f32", "f16", "f64")},
     **{f"v_maximum_{t}": propagating(best(True)) for t in ("f32", "f16")},
     **{f"v_minimum_{t}": propagating(best(False)) for t in ("f32", "f16")},
     **{f"v_maximum3_{t}": all_three(True) for t in ("f32", "f16")},
     **{f"v_minimum3_{t}": all_three(False) for t in ("f32", "f16")},
-    **dict.fromkeys(("v_max3_f16", "v_max3_num_f16"), chained(True, True)),
-    **dict.fromkeys(("v_min3_f16", "v_min3_num_f16"), chained(False, False)),
+    "v_max3_f16": chained(True, True),
+    "v_min3_f16": chained(False, False),
     **dict.fromkeys(("v_mad_f32", "v_madmk_f32", "v_madak_f32", "v_mac_f32"), flushed_sum),
     "v_subrev_u16": lambda a, b: (b.astype(I32) - a).astype(np.uint16),
     **dict.fromkeys(("v_add_i16", "v_add_nc_i16"), lambda a, b: (a.astype(I32) + b).astype(np.uint16)),
@@ -139,8 +169,17 @@ MODELS: dict[str, Model] = {
     "v_ceil_f16": np.ceil,
     "v_rndne_f16": np.rint,
     "v_ldexp_f16": _ldexp_half,
+    "v_fract_f16": _fraction_half,
+    "v_frexp_mant_f16": lambda x: np.asarray(np.where(np.isfinite(x), np.frexp(x)[0], x)).astype(F16),
+    "v_frexp_exp_i16_f16": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0).astype(np.int16),
+    **dict.fromkeys(("v_cvt_rpi_i32_f32", "v_cvt_nearest_i32_f32"), _nearest_up),
     "v_rcp_f16": _half(np.reciprocal),
     "v_sqrt_f16": _half(np.sqrt),
+    "v_rsq_f16": _half(lambda x: 1 / np.sqrt(x)),
+    "v_exp_f16": _half(np.exp2),
+    "v_log_f16": _half(np.log2),
+    "v_sin_f16": _half(lambda x: np.sin(2 * np.pi * np.fmod(x, 1.0))),
+    "v_cos_f16": _half(lambda x: np.cos(2 * np.pi * np.fmod(x, 1.0))),
     "v_cvt_f16_i16": quiet(lambda x: x.astype(F64).astype(F16)),
     "v_cvt_f16_u16": quiet(lambda x: x.astype(F64).astype(F16)),
     "v_cvt_i16_f16": saturated(-(2**15), 2**15 - 1, np.int16),

@@ -1,16 +1,17 @@
 """Models of scalar instructions on Python's integers: (sources..., SCC) to (result, SCC); None where nothing
 is written.
 
-Sources arrive as the slot's type has them: signed for i32 and i64, float for f32.
+Sources arrive as the slot's type has them: signed for i32 and i64, numpy's floats for f32 and f16.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from tests.integration.vgpu.emulator.models.vector import MODELS as VECTOR
 
 Model = Callable[..., tuple[Any, int | None]]
 M32, M64 = 2**32, 2**64
@@ -69,6 +70,11 @@ def signed_field(a: int, what: int) -> int:
     return signed(a >> offset, min(width, 32)) if width < 32 else a >> offset
 
 
+def signed_field64(a: int, what: int) -> int:
+    offset, width = what % 64, what >> 16 & 127
+    return signed(a >> offset, width) if 0 < width < 64 else a >> offset if width else 0
+
+
 def leading(bits: int) -> Callable[[int], int]:
     return lambda a: bits - a.bit_length() if a else -1
 
@@ -110,20 +116,27 @@ define("s_max_i32 s_max_u32", lambda a, b, scc: (max(a, b), int(a >= b)))
 define("s_abs_i32", nonzero(lambda a: abs(signed(a))))
 define("s_absdiff_i32", nonzero(lambda a, b: abs(signed(a - b))))
 define("s_mov_b32 s_movk_i32 s_mov_b64", silent(lambda a: a))
-define("s_cmov_b32", lambda a, old, scc: (a if scc else old, None))
+define("s_cmov_b32 s_cmov_b64 s_cmovk_i32", lambda a, old, scc: (a if scc else old, None))
 define("s_cselect_b32 s_cselect_b64", lambda a, b, scc: (a if scc else b, None))
 define("s_not_b32", nonzero(lambda a: ~a))
 define("s_not_b64", nonzero(lambda a: ~a, 64))
+define("s_brev_b64", silent(lambda a: int(f"{a:064b}"[::-1], 2)))
 define("s_brev_b32", silent(lambda a: int(f"{a:032b}"[::-1], 2)))
 define("s_sext_i32_i8", silent(lambda a: signed(a, 8)))
 define("s_sext_i32_i16", silent(lambda a: signed(a, 16)))
 define("s_pack_ll_b32_b16", silent(lambda a, b: a % 65536 + b % 65536 * 65536))
 define("s_pack_lh_b32_b16", silent(lambda a, b: a % 65536 + b // 65536 * 65536))
+define("s_pack_hl_b32_b16", silent(lambda a, b: a // 65536 + b % 65536 * 65536))
 define("s_pack_hh_b32_b16", silent(lambda a, b: a // 65536 + b // 65536 * 65536))
 define("s_bcnt1_i32_b32 s_bcnt1_i32_b64", nonzero(lambda a: bin(a).count("1")))
+define("s_bcnt0_i32_b32", nonzero(lambda a: f"{a:032b}".count("0")))
+define("s_bcnt0_i32_b64", nonzero(lambda a: f"{a:064b}".count("0")))
+define("s_ff0_i32_b32", silent(lambda a: f"{a:032b}"[::-1].find("0")))
+define("s_ff0_i32_b64", silent(lambda a: f"{a:064b}"[::-1].find("0")))
 define("s_ff1_i32_b32 s_ctz_i32_b32 s_ff1_i32_b64 s_ctz_i32_b64", silent(trailing))
 define("s_flbit_i32_b32 s_clz_i32_u32", silent(leading(32)))
 define("s_flbit_i32 s_cls_i32", silent(lambda a: f"{a:032b}".find("1" if a < 2**31 else "0")))
+define("s_flbit_i32_i64 s_cls_i32_i64", silent(lambda a: f"{a:064b}".find("1" if a < 2**63 else "0")))
 define("s_flbit_i32_b64 s_clz_i32_u64", silent(leading(64)))
 
 _BITWISE: dict[str, Callable[[int, int], int]] = {
@@ -150,6 +163,13 @@ define("s_lshr_b64", nonzero(lambda a, n: a >> n % 64, 64))
 define("s_ashr_i64", nonzero(lambda a, n: a >> n % 64, 64))
 define("s_bfe_u32", nonzero(field))
 define("s_bfe_i32", nonzero(signed_field))
+define("s_bfe_u64", nonzero(lambda a, what: (a >> what % 64) & ((1 << (what >> 16 & 127)) - 1), 64))
+define("s_bfe_i64", nonzero(signed_field64, 64))
+define("s_bfm_b64", silent(lambda n, o: ((1 << n % 64) - 1 << o % 64) % M64))
+define("s_bitset0_b64", silent(lambda n, old: old & ~(1 << n % 64)))
+define("s_bitset1_b64", silent(lambda n, old: old | 1 << n % 64))
+define("s_bitcmp0_b64", lambda a, n, scc: (None, int(not a >> n % 64 & 1)))
+define("s_bitcmp1_b64", lambda a, n, scc: (None, a >> n % 64 & 1))
 define("s_bfm_b32", silent(lambda n, o: ((1 << n % 32) - 1 << o % 32) % M32))
 define("s_bitset0_b32", silent(lambda n, old: old & ~(1 << n % 32)))
 define("s_bitset1_b32", silent(lambda n, old: old | 1 << n % 32))
@@ -166,11 +186,6 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def ordered(relation: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """False where a number is missing."""
-    return lambda a, b: not math.isnan(a) and not math.isnan(b) and relation(a, b)
-
-
 def compared(relation: Callable[[Any, Any], bool]) -> Model:
     return lambda a, b, scc: (None, int(relation(a, b)))
 
@@ -180,41 +195,37 @@ for _name, _relation in _RELATIONS.items():
         define(f"s_cmp_{_name}_{_type} s_cmpk_{_name}_{_type}", compared(_relation))
     if _name in {"eq", "lg"}:
         define(f"s_cmp_{_name}_u64", compared(_relation))
-        define(f"s_cmp_{_name}_f32", compared(ordered(_relation)))
-    else:
-        define(f"s_cmp_{_name}_f32", compared(_relation))
-define("s_cmp_neq_f32", compared(lambda a, b: a != b))
-
-
-def single(function: Callable[..., Any]) -> Model:
-    def model(*args: float) -> tuple[Any, None]:
-        with np.errstate(all="ignore"):
-            return np.float32(function(*[np.float32(x) for x in args[:-1]])), None
-
-    return model
-
-
-define("s_add_f32", single(lambda a, b: a + b))
-define("s_sub_f32", single(lambda a, b: a - b))
-define("s_mul_f32", single(lambda a, b: a * b))
-define("s_cvt_f32_i32 s_cvt_f32_u32", lambda a, scc: (np.float32(a), None))
 
 
 def through_vector(name: str) -> Model:
     """The vector instruction of the same meaning has a model for arrays."""
-    from tests.integration.vgpu.emulator.models.vector import MODELS as VECTOR
 
-    def model(*args: float) -> tuple[Any, None]:
-        return VECTOR[name](*[np.array([x], dtype=np.float32) for x in args[:-1]])[0], None
+    def model(*args: Any) -> tuple[Any, int | None]:
+        with np.errstate(all="ignore"):
+            result = VECTOR[name](*[np.array([x]) for x in args[:-1]])[0]
+        return (None, int(result)) if name.startswith("v_cmp_") else (result, None)
 
     return model
 
 
-define("s_fmac_f32 s_fmamk_f32 s_fmaak_f32", through_vector("v_fma_f32"))
-define("s_cvt_i32_f32", through_vector("v_cvt_i32_f32"))
-define("s_cvt_u32_f32", through_vector("v_cvt_u32_f32"))
-for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
-    define(f"v_s_{_name}_f32", through_vector(f"v_{_name}_f32"))
+def high_half(x: int) -> Any:
+    return np.array([x >> 16], dtype=np.uint16).view(np.float16).astype(np.float32)[0]
+
+
+_SAME_NAMES = "add sub mul min max min_num max_num minimum maximum trunc floor ceil rndne fmac"
+_FLOAT_RELATIONS = "lt eq le gt ge lg o u nge nlg ngt nle neq nlt"
+for _type in ("f32", "f16"):
+    for _name in _SAME_NAMES.split():
+        define(f"s_{_name}_{_type}", through_vector(f"v_{_name}_{_type}"))
+    for _name in _FLOAT_RELATIONS.split():
+        define(f"s_cmp_{_name}_{_type}", through_vector(f"v_cmp_{_name}_{_type}"))
+    for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
+        define(f"v_s_{_name}_{_type}", through_vector(f"v_{_name}_{_type}"))
+define("s_fmamk_f32 s_fmaak_f32", through_vector("v_fma_f32"))
+for _name in ("f16_f32", "f32_f16", "i32_f32", "u32_f32", "pk_rtz_f16_f32"):
+    define(f"s_cvt_{_name}", through_vector(f"v_cvt_{_name}"))
+define("s_cvt_f32_i32 s_cvt_f32_u32", silent(np.float32))
+define("s_cvt_hi_f32_f16", silent(high_half))
 
 SAVE_EXEC: dict[str, Callable[[int, int], int]] = {
     "and": lambda s, e: s & e,
@@ -225,4 +236,10 @@ SAVE_EXEC: dict[str, Callable[[int, int], int]] = {
     "orn2": lambda s, e: s | ~e,
     "andn1": lambda s, e: ~s & e,
     "and_not0": lambda s, e: ~s & e,
+    "or_not1": lambda s, e: s | ~e,
+    "orn1": lambda s, e: ~s | e,
+    "or_not0": lambda s, e: ~s | e,
+    "nand": lambda s, e: ~(s & e),
+    "nor": lambda s, e: ~(s | e),
+    "xnor": lambda s, e: ~(s ^ e),
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.integration.vgpu.emulator.models import doubles, order, small_floats
+from tests.integration.vgpu.emulator.models import dots, doubles, order, small_floats
 from tests.integration.vgpu.emulator.models.floats import (
     Model,
     best,
@@ -177,31 +177,11 @@ def _twice(*names: str) -> Callable[[Model], dict[str, Model]]:
     return lambda model: dict.fromkeys(names, model)
 
 
-def dot_of_pairs(single: Callable[[Array], Array]) -> Model:
-    """Low halves, then high ones, multiplied and added with one rounding each; `single`: 16 bits as
-    float32."""
-
-    def model(a: Array, b: Array, c: Array) -> Array:
-        halves = [(single(x.view(np.uint16)[0::2]), single(x.view(np.uint16)[1::2])) for x in (a, b)]
-        return fused(halves[0][1], halves[1][1], fused(halves[0][0], halves[1][0], c))
-
-    return model
-
-
-def dot_of_bytes(a: Array, b: Array, c: Array) -> Array:
-    """Four products of signed bytes, and the old result, modulo 2^32."""
-    first, second = (np.ascontiguousarray(x).view(np.int8).reshape(-1, 4).astype(np.int64) for x in (a, b))
-    total: Array = ((first * second).sum(axis=1) + c.astype(np.int64)).astype(U32)
-    return total
-
-
 MODELS: dict[str, Model] = {
     **doubles.MODELS,
     **order.MODELS,
     **small_floats.MODELS,
-    **_twice("v_dot2c_f32_f16", "v_dot2_f32_f16")(dot_of_pairs(lambda h: h.view(F16).astype(F32))),
-    "v_dot4c_i32_i8": dot_of_bytes,
-    "v_dot2c_f32_bf16": dot_of_pairs(lambda h: (h.astype(U32) << U32(16)).view(F32)),
+    **dots.MODELS,
     **_twice("v_add_u32", "v_add_nc_u32", "v_add_nc_i32", "v_add_i32")(lambda a, b: carry_sum(a, b)[0]),
     **_twice("v_sub_u32", "v_sub_nc_u32", "v_sub_nc_i32", "v_sub_i32")(lambda a, b: borrow(a, b)[0]),
     **_twice("v_subrev_u32", "v_subrev_nc_u32")(lambda a, b: borrow(b, a)[0]),
@@ -216,6 +196,7 @@ MODELS: dict[str, Model] = {
     "v_add_lshl_u32": lambda a, b, c: ((a + b) << shift(a, c, 32)).astype(U32),
     "v_xad_u32": lambda a, b, c: ((a ^ b) + c).astype(U32),
     "v_lshl_add_u64": lambda a, b, c: (a << (b & U32(7)).astype(U64)) + c,
+    "v_mul_lo_i32": lambda a, b: (wide(a) * wide(b)).astype(U32),
     "v_mul_lo_u32": lambda a, b: (wide(a) * wide(b)).astype(U32),
     "v_mul_hi_u32": lambda a, b: (wide(a) * wide(b) >> np.uint64(32)).astype(U32),
     "v_mul_hi_i32": lambda a, b: (wide(a) * wide(b) >> 32).astype(I32),
@@ -284,10 +265,10 @@ MODELS: dict[str, Model] = {
     "v_subrev_f32": quiet(lambda a, b: np.subtract(b, a)),
     "v_mul_f32": quiet(np.multiply),
     **_twice("v_fma_f32", "v_fmamk_f32", "v_fmaak_f32", "v_fmac_f32", "v_fma_mix_f32")(fused),
-    **_twice("v_max_f32", "v_max_num_f32", "v_max_f16", "v_max_num_f16")(best(True)),
-    **_twice("v_min_f32", "v_min_num_f32", "v_min_f16", "v_min_num_f16")(best(False)),
-    **_twice("v_max3_f32", "v_max3_num_f32")(best3(True)),
-    **_twice("v_min3_f32", "v_min3_num_f32")(best3(False)),
+    **_twice("v_max_f32", "v_max_f16")(best(True)),
+    **_twice("v_min_f32", "v_min_f16")(best(False)),
+    "v_max3_f32": best3(True),
+    "v_min3_f32": best3(False),
     "v_trunc_f32": np.trunc,
     "v_floor_f32": np.floor,
     "v_ceil_f32": np.ceil,
@@ -304,7 +285,7 @@ MODELS: dict[str, Model] = {
     "v_sqrt_f32": transcendental(np.sqrt),
     "v_sin_f32": quiet(lambda x: np.sin(2 * np.pi * np.fmod(x.astype(F64), 1.0)).astype(F32)),
     "v_cos_f32": quiet(lambda x: np.cos(2 * np.pi * np.fmod(x.astype(F64), 1.0)).astype(F32)),
-    **_twice("v_fma_f16", "v_fmac_f16")(fused_half),
+    **_twice("v_fma_f16", "v_fmac_f16", "v_fmaak_f16", "v_fmamk_f16")(fused_half),
     "v_add_f16": half_math(np.add),
     "v_sub_f16": half_math(np.subtract),
     "v_subrev_f16": half_math(lambda a, b: np.subtract(b, a)),
