@@ -1,11 +1,13 @@
 # ruff: noqa: E501 - one fault per line
-"""Faults planted in the kernels of attention over pages: the verifier's cases find each, and none without."""
+"""Faults planted in the kernels of attention over pages: the verifier's cases find each, and none without;
+both steps one after the other."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,10 @@ import pytest
 from aotforge.errors import ExecutionError
 from aotforge.rules import DTYPE_NUMBERS
 from kernels.flash_paged.cases import cases
+from kernels.flash_paged.problems import problems
+from kernels.flash_paged.reference import complete
 from kernels.flash_paged.rules import FAMILY
-from tests.integration.kernels.attention_call import GFX908
+from tests.integration.kernels.attention_call import GFX908, run_operator
 from tests.support.families import PROJECT
 from tests.support.source_launches import run_launch, select
 
@@ -91,3 +95,26 @@ def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
     (tmp_path / "paged.py").write_text(text.replace(sound, faulty))
     with contextlib.suppress(ExecutionError):  # an access outside of the tensors
         assert list(violations(kernel, name, tmp_path, "fp8e5"))
+
+
+@pytest.mark.parametrize("name", ["splits", "window and splits", "a chunk of a prompt", LENGTHS])
+def test_both_steps_on_one_scratch_memory_make_attention(name: str) -> None:
+    """The scratch memory is NaN before, and what the first step leaves of it is never read."""
+    keys = {"dtype": DTYPE_NUMBERS["fp16"], "cache": DTYPE_NUMBERS["fp16"], "head_dim": 64}
+    problem = replace(dict(problems(keys))[name], sinks=True)
+    numbers = problem.numbers()
+    tensors = {x: problem.tensor(x, numbers[x], problem.used() if x in "KV" else None) for x in "QKV"}
+    tensors |= problem.lists() | {x: problem.tensor(x) for x in ("Out", "L", "O_part", "L_part")}
+    launches = run_operator(
+        FAMILY,
+        FOLDER,
+        "paged_attn",
+        target=GFX908,
+        values={**problem.values(tensors), **keys},
+        buffers={x: tensor.storage for x, tensor in tensors.items()},
+        override=SMALL,
+    )
+    assert len(launches) == (2 if problem.splits > 1 else 1)
+    expected = complete(problem)
+    assert expected.out.misses(tensors["Out"].values()).max() <= 1
+    assert expected.lse.misses(tensors["L"].values()).max() <= 1
