@@ -1,9 +1,9 @@
 """Attention over a paged cache: which calls are served, by which kernels.
 
-Covered: queries and results in fp16 and bf16, a cache of their type, int8, fp8 e4m3 or fp8 e5m2, head_dim 64,
-128 and 256, any page size, group, lengths, causal or not, a left window, a soft cap, sinks. Everything but
+Covered: queries and results in fp16 and bf16, a cache of their type, int8, fp8 e4m3 or fp8 e5m2, head_dim 64
+and 128, any page size, group, lengths, causal or not, a left window, a soft cap, sinks. Everything but
 types and head_dim is a run-time value, so that few images serve all calls. Tensors are aligned to 16 bytes:
-there are no images for others, and the library refuses such calls.
+there are no images for others, and the library refuses such calls. NVIDIA's archs are not served yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FEW = 16
 """Rows of the smallest matrix instruction: calls of at most as many rows take an image of their own."""
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16"))
 _CACHE = Choice(name="cache", key="cache", options=dtypes("fp16", "bf16", "i8", "fp8e4nv", "fp8e5"))
-_WIDTH = Choice(name="width", key="head_dim", options={64: 64, 128: 128, 256: 256})
+_WIDTH = Choice(name="width", key="head_dim", options={64: 64, 128: 128})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def attention_settings(target: Target, functional: Functional) -> tuple[Setting,
     """
     fitting = [row for row in _table(target.arch, target.warp_size) if row.fits(target, functional)]
     many = next((row for row in fitting if not row.few), None)
-    if many is None:
+    if many is None or target.vendor == "nvidia":
         return ()
     few = next((row for row in fitting if row.few), None)
     if few is None or replace(few, few=False, same=many.same) == many:
@@ -106,10 +106,14 @@ def attention_settings(target: Target, functional: Functional) -> tuple[Setting,
 
 
 def _combine_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
+    if target.vendor == "nvidia":
+        return ()
     return (Setting(constants={"BLOCK_S": 8}, unaligned=False, num_warps=1, num_stages=1),)
 
 
 def _writer_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
+    if target.vendor == "nvidia":
+        return ()
     return (Setting(unaligned=False, num_warps=1, num_stages=1),)
 
 
