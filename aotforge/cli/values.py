@@ -15,7 +15,9 @@ Arch = Annotated[
     str, "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs"
 ]
 OptionalArch = Annotated[str | None, f"{Arch.__metadata__[0]} (default: every pack)"]
-Profile = Annotated[str | None, "smoke, quick, core (the default) or full; see manifests/profiles.yaml"]
+Profile = Annotated[
+    str | None, "smoke, quick, core (the default), serving or full; see manifests/profiles.yaml"
+]
 OnlyNames = Annotated[str | None, ONLY]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Key = Annotated[str | None, "the publisher's public key, PEM: also check the signatures"]

@@ -58,7 +58,7 @@ class ImagesRequest(Request):
 
     archs: Archs = ()
     profile: Annotated[
-        str | None, "smoke, quick, core (the default) or full; see manifests/profiles.yaml"
+        str | None, "smoke, quick, core (the default), serving or full; see manifests/profiles.yaml"
     ] = None
 
 

@@ -30,6 +30,7 @@ from kernels.elementwise.rules import FAMILY as ELEMENTWISE
 from kernels.flash.backward_settings import WIDTHS
 from kernels.flash.rules import FAMILY as FLASH
 from kernels.flash_atomic.rules import FAMILY as FLASH_ATOMIC
+from kernels.flash_paged.rules import FAMILY as FLASH_PAGED
 from kernels.gemm.rules import FAMILY as GEMM
 from kernels.rms_norm.rules import FAMILY as RMS_NORM
 from kernels.softmax.rules import FAMILY as SOFTMAX
@@ -42,7 +43,7 @@ TARGETS = (
     Target(arch="gfx1100", vendor="amd", warp_size=32, matrix="WMMA", shared_bytes=65536),
     Target(arch="gfx1030", vendor="amd", warp_size=32, matrix="none", shared_bytes=65536),
 )
-FAMILIES = (FLASH, ADD, ELEMENTWISE, RMS_NORM, SOFTMAX, GEMM)
+FAMILIES = (FLASH, FLASH_PAGED, ADD, ELEMENTWISE, RMS_NORM, SOFTMAX, GEMM)
 ALL = [pytest.param(f, k, id=f"{f.name}.{k.name}") for f in FAMILIES for k in f.kernels]
 
 
@@ -231,7 +232,9 @@ def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
         assert {math.prod((hints[name] or 0, 2)) for name in rows} == {16}
 
 
-@pytest.mark.parametrize("family", ["flash", "flash_atomic", "add", "elementwise", "rms_norm", "softmax"])
+@pytest.mark.parametrize(
+    "family", ["flash", "flash_atomic", "flash_paged", "add", "elementwise", "rms_norm", "softmax"]
+)
 def test_rules_load_without_triton_or_numpy(family: str) -> None:
     loaded = "sorted({'triton', 'numpy', 'torch'} & set(sys.modules))"
     code = f"import sys, kernels.{family}.rules; print({loaded})"
