@@ -14,6 +14,7 @@ from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.parts import compile_part
 from aotforge.pipeline.requests import BuildRequest, PartRequest
 from aotforge.publish.keys import create_keys
+from aotforge.verify.verdict_store import VERSION
 from tests.support.cluster import HOME
 from tests.support.families import PROJECT
 from tests.support.publishing import NOW
@@ -53,7 +54,7 @@ def test_a_release_from_three_parts_is_that_of_one_machine(tmp_path: Path) -> No
     assert sum(compiled) == one.images
     merged = tmp_path / "merged"
     for number in (1, 2, 3):
-        for folder in ("images-1", "verdicts-5"):
+        for folder in ("images-1", f"verdicts-{VERSION}"):
             shutil.copytree(tmp_path / f"cache{number}" / folder, merged / folder, dirs_exist_ok=True)
     shared = {"cache_from": place, "cache_root": keys / "roots" / "1.root.json"}
     for name, more in (("merged", {}), ("empty", shared)):

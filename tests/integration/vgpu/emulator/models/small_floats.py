@@ -32,12 +32,13 @@ def _pair(kind: str) -> Model:
 def narrow(kind: str) -> Model:
     """Without saturation: E4M3 has no infinity, so what is beyond its largest number becomes NaN."""
 
-    def one(x: Array) -> Array:
-        stored = encode(x.astype(F64), kind)
+    def narrowed(x: Array) -> Array:
+        infinite = np.abs(x) >= LARGEST[kind]
+        stored = encode(np.where(infinite, np.copysign(np.inf, x), x.astype(F64)), kind)
         nan = np.isnan(x) | ((np.abs(x) > LARGEST[kind]) & (kind == "fp8e4nv"))
         return np.where(nan, np.where(np.signbit(x), 255, 127), stored).astype(np.uint16)
 
-    return lambda a, b, *_: one(a) | one(b) << np.uint16(8)
+    return lambda a, b, *_: narrowed(a) | narrowed(b) << np.uint16(8)
 
 
 def _scale(x: Array) -> Array:
