@@ -16,6 +16,7 @@ from aotforge.conformance.compilers import STANDARDS, WANTED, Compilation, Compi
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run, passed
 from aotforge.conformance.matrix_models import Calls, Row
 from aotforge.errors import ReleaseError, ToolchainError
+from aotforge.formats.library_alias import library_alias
 from aotforge.pack.reader import OpenPack, open_pack
 from aotforge.plan.model import ServedGate
 
@@ -240,21 +241,19 @@ def _dropin(context: CheckContext, row: Row, name: str) -> Finding:
     built = compile_calls(context, program, context.compilers[-1], "17")
     if built.program is None:
         return failed("drop-in", what, "its calls do not compile", row=row.name)
-    data, soname = built.program.read_bytes(), context.compat.names[0].encode()
-    # the linker wrote this release's SONAME; an older PyTorch contains the older name there
-    if soname not in data or len(name) != len(soname):
-        return failed("drop-in", what, f"the program does not need {context.compat.names[0]}", row=row.name)
-    folder = Path(tempfile.mkdtemp(prefix="dropin-", dir=context.work))
-    linked, lib = folder / "program", folder / "lib"
-    linked.write_bytes(data.replace(soname, name.encode()))
-    linked.chmod(0o755)
+    soname = context.compat.names[0]
+    if soname.encode() not in built.program.read_bytes():
+        return failed("drop-in", what, f"the program does not need {soname}", row=row.name)
+    lib = Path(tempfile.mkdtemp(prefix="dropin-", dir=context.work))
     # as in torch/lib: a link of that name only, images next to it
     pack, images = next(iter(_hip_packs(context).items()))
     (lib / "aotriton.images").mkdir(parents=True)
     (lib / name).symlink_to(context.library)
+    if name != soname:  # which the linker wrote: a library of that name needs the older one, as PyTorch does
+        (lib / soname).write_bytes(library_alias(soname, name))
     (lib / "aotriton.images" / pack).symlink_to(images)
     arch = open_pack(images).signature.archs[0]
-    status, text = run(context, linked, lib, arch=arch)
+    status, text = run(context, built.program, lib, arch=arch)
     violations = [] if status == 0 else [f"it exits with {status}: {text[-200:]}"]
     evidence = f"check_gpu on {arch}, {pack} next to the link"
     return finding_from("drop-in", what, violations, evidence, row=row.name)
