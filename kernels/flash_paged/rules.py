@@ -86,6 +86,15 @@ class Tuned:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Small:
+    """A row of the kernels that combine splits and write into pages."""
+
+    block: int = 0
+    num_warps: int = 1
+    num_stages: int = 1
+
+
 @cache
 def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
     return tuning().rows("flash_paged.paged_attn", arch, warp_size, Tuned)
@@ -108,13 +117,25 @@ def attention_settings(target: Target, functional: Functional) -> tuple[Setting,
 def _combine_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
     if target.vendor == "nvidia":
         return ()
-    return (Setting(constants={"BLOCK_S": 8}, unaligned=False, num_warps=1, num_stages=1),)
+    rows = tuning().rows("flash_paged.paged_combine", target.arch, target.warp_size, Small)
+    return tuple(
+        Setting(
+            constants={"BLOCK_S": row.block},
+            unaligned=False,
+            num_warps=row.num_warps,
+            num_stages=row.num_stages,
+        )
+        for row in rows[:1]
+    )
 
 
 def _writer_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
     if target.vendor == "nvidia":
         return ()
-    return (Setting(unaligned=False, num_warps=1, num_stages=1),)
+    rows = tuning().rows("flash_paged.reshape_and_cache", target.arch, target.warp_size, Small)
+    return tuple(
+        Setting(unaligned=False, num_warps=row.num_warps, num_stages=row.num_stages) for row in rows[:1]
+    )
 
 
 def _is_scaled(functional: Functional) -> bool:

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -97,7 +98,8 @@ class _Tree:
             while path := posixpath.dirname(path):
                 self._members.setdefault(path, _folder(0o755))
         for path in sorted(self._members, key=str.encode):
-            info = self._members[path].replace(name=path, mtime=epoch, deep=False)
+            info = copy(self._members[path])  # TarInfo.replace came with 3.11.4
+            info.name, info.mtime = path, epoch
             self._spool.seek(info.offset_data)
             yield info, self._spool if info.isreg() else None
 

