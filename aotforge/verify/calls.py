@@ -138,11 +138,16 @@ class Calls:
             values[name] = guarded.address
             described = self.inputs.get(name) or self.outputs[name]
             values |= {stride: guarded.strides[axis] for stride, axis in described.strides.items()}
+
+        def expected() -> dict[str, Expected | Exact]:
+            with np.errstate(all="ignore") if special else nullcontext():
+                return dict(self._expected(numbers, values, keys, shape, special=special))
+
         return Invocation(
             values=values,
             inputs={name: tensors[name] for name in self.inputs},
             outputs={name: tensors[name] for name in self.outputs},
-            expected=lambda: dict(self._expected(numbers, values, keys, shape, special=special)),
+            expected=expected,
         )
 
     @staticmethod
@@ -156,18 +161,6 @@ class Calls:
         return decode(encode(drawn, dtype), dtype)
 
     def _expected(
-        self,
-        numbers: Mapping[str, Array],
-        values: Values,
-        keys: Mapping[str, int],
-        shape: Shape,
-        *,
-        special: bool,
-    ) -> Iterator[tuple[str, Expected | Exact]]:
-        with np.errstate(all="ignore") if special else nullcontext():
-            yield from self._results(numbers, values, keys, shape, special=special)
-
-    def _results(
         self,
         numbers: Mapping[str, Array],
         values: Values,

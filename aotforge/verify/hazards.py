@@ -54,25 +54,28 @@ def _after_dpp(listing: Listing, _target: EmulatedTarget) -> Iterator[Line]:
 
 
 def _store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line]:
-    def outstanding(line: Line, state: State) -> State:
-        if waits.waited(line, target).get(waits.STORES, 1) == 0:
-            return frozenset()
+    def stores(line: Line) -> bool:
         # scratch is a lane's own: no other wave reads it
         counted = waits.counted(line.name, target, returns=bool(line.modifiers.keys() & {"glc", "th"}))
-        stores = counted == waits.STORES and not line.name.startswith("scratch_")
-        return _STORED if stores else state
+        return counted == waits.STORES and not line.name.startswith("scratch_")
 
-    for line, state in zip(listing.lines, _states(listing, outstanding), strict=True):
-        if line.name in _BARRIERS and state:
-            yield line
+    return _outstanding_at_barrier(listing, target, waits.STORES, stores)
 
 
 def _shared_store_at_barrier(listing: Listing, target: EmulatedTarget) -> Iterator[Line]:
+    def stores(line: Line) -> bool:
+        return line.name.startswith(("ds_store", "ds_write"))
+
+    return _outstanding_at_barrier(listing, target, waits.LOCAL, stores)
+
+
+def _outstanding_at_barrier(
+    listing: Listing, target: EmulatedTarget, counter: int, stores: Callable[[Line], bool]
+) -> Iterator[Line]:
     def outstanding(line: Line, state: State) -> State:
-        if waits.waited(line, target).get(waits.LOCAL, 1) == 0:
+        if waits.waited(line, target).get(counter, 1) == 0:
             return frozenset()
-        stores = line.name.startswith(("ds_store", "ds_write"))
-        return _STORED if stores else state
+        return _STORED if stores(line) else state
 
     for line, state in zip(listing.lines, _states(listing, outstanding), strict=True):
         if line.name in _BARRIERS and state:

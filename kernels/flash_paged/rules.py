@@ -8,7 +8,7 @@ there are no images for others, and the library refuses such calls. NVIDIA's arc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -87,7 +87,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Small:
+class Row:
     """A row of the kernels that combine splits and write into pages."""
 
     block: int = 0
@@ -114,28 +114,19 @@ def attention_settings(target: Target, functional: Functional) -> tuple[Setting,
     return (few.setting(), many.setting())
 
 
-def _combine_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    if target.vendor == "nvidia":
-        return ()
-    rows = tuning().rows("flash_paged.paged_combine", target.arch, target.warp_size, Small)
-    return tuple(
-        Setting(
-            constants={"BLOCK_S": row.block},
-            unaligned=False,
-            num_warps=row.num_warps,
-            num_stages=row.num_stages,
+def _row_settings(kernel: str, constant: str = "") -> Callable[[Target, Functional], tuple[Setting, ...]]:
+    """The first row of a kernel without tiles of Q, K and V; `constant` is the name of its block."""
+
+    def settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
+        if target.vendor == "nvidia":
+            return ()
+        row = tuning().rows(f"flash_paged.{kernel}", target.arch, target.warp_size, Row)[0]
+        constants = {constant: row.block} if constant else {}
+        return (
+            Setting(constants=constants, unaligned=False, num_warps=row.num_warps, num_stages=row.num_stages),
         )
-        for row in rows[:1]
-    )
 
-
-def _writer_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    if target.vendor == "nvidia":
-        return ()
-    rows = tuning().rows("flash_paged.reshape_and_cache", target.arch, target.warp_size, Small)
-    return tuple(
-        Setting(unaligned=False, num_warps=row.num_warps, num_stages=row.num_stages) for row in rows[:1]
-    )
+    return settings
 
 
 def _is_scaled(functional: Functional) -> bool:
@@ -226,7 +217,7 @@ FAMILY = Family(
                 *_scalars("num_head_q num_splits"),
             ),
             constants=lambda functional: {"WIDTH": functional["width"]},
-            settings=_combine_settings,
+            settings=_row_settings("paged_combine", "BLOCK_S"),
             grid=((Term(value="rows_combined"),),),
         ),
         Kernel(
@@ -246,7 +237,7 @@ FAMILY = Family(
                 *_scalars("page_size"),
             ),
             constants=_constants,
-            settings=_writer_settings,
+            settings=_row_settings("reshape_and_cache"),
             grid=((Term(value="tokens"),), (Term(value="num_head_k"),)),
         ),
     ),
