@@ -12,9 +12,14 @@ from types import SimpleNamespace
 gc.set_threshold(50_000)
 # no other package's plugin takes part in validation, and looking for them reads the metadata of every package
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-if "unittest.mock" not in sys.modules:
-    # invoke imports it for a class that serves tests: with asyncio and ssl a fifth of `./dev --list`
-    sys.modules["unittest.mock"] = SimpleNamespace(Mock=None)  # type: ignore[assignment]
-    import invoke  # noqa: F401
+# invoke imports these for its tests and its own version; with asyncio and email, a third of `./dev --list`
+_STUBS = {
+    "unittest.mock": SimpleNamespace(Mock=None),
+    "importlib.metadata": SimpleNamespace(version=lambda distribution: ""),
+}
+_stubbed = {name: stub for name, stub in _STUBS.items() if name not in sys.modules}
+sys.modules.update(_stubbed)  # type: ignore[arg-type]
+import invoke  # noqa: E402, F401
 
-    del sys.modules["unittest.mock"]
+for _name in _stubbed:
+    del sys.modules[_name]
