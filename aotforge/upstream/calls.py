@@ -1,0 +1,154 @@
+"""Calls that reach AOTriton's images: what its tables select by declared maxima, on packed sequences.
+
+The tables ask for the longest lengths, which a caller declares. Sequences may be much shorter, so one small
+problem reaches the images of every length.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from aotforge.verify.compare import Bounded, Expected
+from aotforge.verify.interpreter.number_formats import DType
+from aotforge.verify.tensors import Float
+from kernels.flash.bounds import bounds
+from kernels.flash.call import TOP_LEFT
+from kernels.flash.call import Case as Problem
+from kernels.flash.expectations import expected_of
+from kernels.flash.problems import COMPACT
+from kernels.flash.sequences import Varlen
+
+MAXIMA = tuple(1 << bits for bits in range(4, 14))
+"""Lengths that the tables distinguish."""
+BACKENDS = (0, 1)
+"""AOTriton's implementations of the backward: two kernels, or one fused kernel. A third one has no text."""
+_QUERIES, _KEYS = (40, 0, 7), (70, 5, 12)
+_TYPES: Mapping[str, DType] = {"*fp16": "fp16", "*bf16": "bf16", "*fp32": "fp32"}
+_CHOICE = re.compile(r"(\w+)='?([^;']*)'?")
+_KERNELS: Mapping[str, tuple[str, str, str]] = {
+    # name in `kernels.flash.bounds`, kernel and output of our expectations
+    "Out": ("out", "attn_fwd", "Out"),
+    "L": ("lse", "attn_fwd", "L"),
+    "DQ": ("dq", "bwd_dq", "DQ"),
+    "DK": ("dk", "bwd_dk_dv", "DK"),
+    "DV": ("dv", "bwd_dk_dv", "DV"),
+}
+OUTPUTS = tuple(_KERNELS)
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Choices:
+    """What a functional is compiled for, as a call shows it."""
+
+    dtype: DType
+    width: int
+    padded: bool
+    causal: bool
+    dropout: bool
+    bias: bool
+
+    @property
+    def problem(self) -> Problem:
+        """The packed sequences on which these images are called."""
+        return Problem(
+            dtype=self.dtype,
+            batch=len(_QUERIES),
+            heads_q=2,
+            heads_k=1,
+            seqlen_q=max(_QUERIES),
+            seqlen_k=max(_KEYS),
+            head_dim=self.width - 8 if self.padded else self.width,
+            window_left=TOP_LEFT if self.causal else None,
+            window_right=TOP_LEFT if self.causal else None,
+            sm_scale=self.width**-0.5,
+            varlen=Varlen(word=COMPACT, queries=_QUERIES, keys=_KEYS),
+            seed=1,
+        )
+
+
+def read_choices(functional: str) -> Choices | None:
+    """The choices in a functional's name; None for one without a mask, which others' calls reach."""
+    found = dict(_CHOICE.findall(functional))
+    if "CAUSAL_TYPE" not in found:
+        return None
+    kind = next(iter(found.values())).partition(":")[0]
+    return Choices(
+        dtype=_TYPES[kind],
+        width=int(found["BLOCK_DMODEL"]),
+        padded=found["PADDED_HEAD"] == "True",
+        causal=found["CAUSAL_TYPE"] != "0",
+        dropout=found["ENABLE_DROPOUT"] == "True",
+        bias=found["BIAS_TYPE"] != "0",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """Declared maxima and the implementation of the backward. A `problem` fits into the maxima."""
+
+    problem: Problem
+    max_q: int
+    max_k: int
+    backend: int
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        p = self.problem
+        mask = "causal" if p.window_right is not None else "full"
+        return (
+            f"{p.dtype}, head_dim {p.head_dim}, {mask}, maxima {self.max_q} x {self.max_k}, backward {self.backend}"
+        )
+
+
+def cells(choices: Choices, maxima: Sequence[int] = MAXIMA) -> Iterator[Cell]:
+    """A call for each entry of the tables."""
+    base = choices.problem
+    for max_q, max_k, backend in product(maxima, maxima, BACKENDS):
+        queries, keys = (
+            tuple(min(length, most) for length in lengths)
+            for lengths, most in ((_QUERIES, max_q), (_KEYS, max_k))
+        )
+        problem = replace(
+            base,
+            seqlen_q=max(queries),
+            seqlen_k=max(keys),
+            varlen=Varlen(word=COMPACT, queries=queries, keys=keys),
+        )
+        yield Cell(problem=problem, max_q=max_q, max_k=max_k, backend=backend)
+
+
+def expected_outputs(problem: Problem) -> dict[str, Expected]:
+    """Expectations of a call's outputs, whose backward uses what its forward stored."""
+    inputs = problem.inputs()
+    values, errors = ({name: np.zeros(problem.shape(name)) for name in OUTPUTS} for _ in range(2))
+    for part in problem.parts():
+        own = part.all_of(inputs)
+        found = bounds(
+            own["Q"], own["K"], own["V"], own["DO"], problem.options(inputs, part), dtype=problem.dtype
+        )
+        for name, (result, _, _) in _KERNELS.items():
+            part.of(name, values[name])[...] = found[result].value
+            part.of(name, errors[name])[...] = found[result].error
+    return {
+        name: replace(
+            expected_of(kernel, problem)[output], bounded=Bounded(value=values[name], error=errors[name])
+        )
+        for name, (_, kernel, output) in _KERNELS.items()
+    }
+
+
+def tokens_first(problem: Problem, name: str, values: Float) -> Float:
+    """A tensor in the order in which the client passes it: (tokens, heads, head_dim)."""
+    return np.swapaxes(values[0], 0, 1)
+
+
+def from_tokens(problem: Problem, name: str, stored: Float) -> Float:
+    """The client's output as a tensor of the problem."""
+    shape = problem.shape(name)
+    if name == "L":
+        return stored.reshape(shape)
+    return np.swapaxes(stored.reshape(shape[2], shape[1], shape[3]), 0, 1)[None]
