@@ -52,9 +52,7 @@ def open_checkout(root: Path, environment: Mapping[str, str]) -> AotritonCheckou
             hint="check out 0.13b",
         )
     commit, tree = _revision(root, environment)
-    checkout = AotritonCheckout(
-        root=root, version="{}.{}.{}".format(*version), commit=commit, tree=tree
-    )
+    checkout = AotritonCheckout(root=root, version="{}.{}.{}".format(*version), commit=commit, tree=tree)
     for path in (checkout.generator / "generate.py", checkout.generator / "flatzip.py", checkout.kernels):
         if not path.exists():
             raise UnsupportedError(

@@ -63,8 +63,14 @@ class Generator:
 
         Raises CompileError.
         """
-        calls = [["aotriton.aks2", "-o", str(file), "--hsaco_manifest", str(names)] for file, names in clusters.items()]
-        calls += [["aotriton.flatzip", "--manifest", str(names), "-o", str(file)] for file, names in archives.items()]
+        calls = [
+            ["aotriton.aks2", "-o", str(file), "--hsaco_manifest", str(names)]
+            for file, names in clusters.items()
+        ]
+        calls += [
+            ["aotriton.flatzip", "--manifest", str(names), "-o", str(file)]
+            for file, names in archives.items()
+        ]
         self._run(calls)
 
     def _gpus(self, archs: Sequence[str]) -> list[str]:
@@ -82,6 +88,7 @@ class Generator:
         return found
 
     def _unpack_databases(self) -> None:
+        (self.build / "database").mkdir(parents=True)
         for archive in sorted(self.checkout.databases.rglob("*.sqlite3.tar.xz")):
             place = self.build / "database" / archive.parent.relative_to(self.checkout.databases)
             place.mkdir(parents=True, exist_ok=True)

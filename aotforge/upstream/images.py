@@ -232,7 +232,9 @@ class _Build:
         clusters, archives = {}, {}
         for folder, kernel in dict.fromkeys((one.folder, one.kernel) for one in self.functionals):
             place = self.generator.build / IMAGES / folder
-            names = {one.file: one.name for one in self.functionals if (one.folder, one.kernel) == (folder, kernel)}
+            names = {
+                one.file: one.name for one in self.functionals if (one.folder, one.kernel) == (folder, kernel)
+            }
             write_names(place / f"{kernel}.nsv", names)
             archives[place / f"{kernel}.zip"] = place / f"{kernel}.nsv"
             clusters |= {file: file.with_suffix(".nsv") for file in names}
@@ -251,9 +253,14 @@ class _Build:
             size += archive.stat().st_size
             place.write_bytes(archive.read_bytes())
         images = tuple(self._packed())
-        texts = {f"{digest}.s": job for digest, job in {
-            self._images.digest(job.key): job for job in self.jobs.values() if job.label not in self.failed
-        }.items()}
+        texts = {
+            f"{digest}.s": job
+            for digest, job in {
+                self._images.digest(job.key): job
+                for job in self.jobs.values()
+                if job.label not in self.failed
+            }.items()
+        }
         write_tar_gz(
             staged / TEXTS,
             {name: Member(content=self._images[job.key].asm.encode()) for name, job in texts.items()},

@@ -17,7 +17,18 @@ from aotforge.plan.model import CompileJob, json_digest
 from aotforge.rules import Scalar, Target
 from aotforge.toolchain.triton import Toolchain
 
-_FIELDS = ("environment", "interpreter", "image", "source", "kernel", "warps", "stages", "waves", "arch", "types")
+_FIELDS = (
+    "environment",
+    "interpreter",
+    "image",
+    "source",
+    "kernel",
+    "warps",
+    "stages",
+    "waves",
+    "arch",
+    "types",
+)
 _TYPE = re.compile(r"\*?(?:fp16|bf16|fp32|[iu](?:8|16|32|64))(?::(\d+))?")
 _HINTS = (8, 16)
 PACKAGE = "aotriton"
@@ -115,7 +126,9 @@ def read_functionals(build: Path) -> tuple[Functional, ...]:
                 if not path.is_relative_to(build) or ".." in path.parts:
                     raise _unknown(f"Bare.flatzip names {path}, outside of the build folder")
             found.append(
-                Functional(folder=f"{arch}/{family}", kernel=kernel, name=names[file], file=file, images=images)
+                Functional(
+                    folder=f"{arch}/{family}", kernel=kernel, name=names[file], file=file, images=images
+                )
             )
     return tuple(found)
 
@@ -156,7 +169,11 @@ def _relative(text: str, siblings: set[str]) -> str:
 
 
 def make_jobs(
-    lines: Sequence[JobLine], tree: SourceTree, kernels: Path, targets: Mapping[str, Target], toolchain: Toolchain
+    lines: Sequence[JobLine],
+    tree: SourceTree,
+    kernels: Path,
+    targets: Mapping[str, Target],
+    toolchain: Toolchain,
 ) -> Iterator[tuple[JobLine, CompileJob]]:
     """A job for each line, by the names of its kernel's parameters. Raises UnsupportedError, RulesError."""
     digest = json_digest(toolchain)

@@ -91,7 +91,10 @@ class VerifyReport:
         rows = []
         for functional, group in groupby(self.images, key=lambda image: image.functional):
             images = list(group)
-            counts = {name: sum(image.outcome == name for image in images) for name in ("passed", "failed", "not executed")}
+            counts = {
+                name: sum(image.outcome == name for image in images)
+                for name in ("passed", "failed", "not executed")
+            }
             shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
             rows.append(f"{shown:32} {functional}")
         worst = max((image.worst for image in self.images), default=0.0)
@@ -144,10 +147,7 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
         prefix = _joined(request.prefix, request.images, folder)
         virtual = build_virtual_hip(request.cache, major=_hip_major(prefix / "lib" / _LIBRARY))
         client = _build_client(request.root, prefix, virtual, folder / "client", programs)
-        runs = [
-            _Run(request, prefix, folder, client, virtual, programs, arch)
-            for arch in archs
-        ]
+        runs = [_Run(request, prefix, folder, client, virtual, programs, arch) for arch in archs]
         made = _Calls(verdicts)
         for functional in dict.fromkeys(image.functional for image in verdicts.values()):
             made.wanted |= {choice} if (choice := read_choices(functional)) else set()
@@ -236,7 +236,11 @@ class _Run:
             DTYPE_KEY[problem.dtype], problem.heads_q, problem.heads_k, problem.head_dim,
             int(problem.window_right is not None), problem.sm_scale, 0.0, 0, 0, 0, problem.batch,
         )  # fmt: skip
-        command = [str(self.client), *(str(own / name) for name in ("in", "out", "record")), *map(str, numbers)]
+        command = [
+            str(self.client),
+            *(str(own / name) for name in ("in", "out", "record")),
+            *map(str, numbers),
+        ]
         add = environment(
             self.virtual, devices=[self.arch], texts=[self.folder / "asm"], cache=self.request.cache
         )
