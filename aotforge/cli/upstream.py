@@ -30,7 +30,7 @@ def upstream_images(
     cache: Cache = None,
     jobs: Annotated[int | None, "worker processes at most"] = None,
 ) -> Report:
-    """Build the image packs of AMD's own AOTriton from a checkout of it: offline, cached, none silently empty.
+    """Build the image packs of AMD's own AOTriton from a checkout of it: offline, cached, none empty.
 
     ./dev upstream.images ../aotriton --arch gfx90a --head-dims 64,128 --output packs
     """

@@ -50,10 +50,10 @@ def compile_plan(
     `runner`.
 
     `jobs` is the most workers to start; memory and CPUs may allow fewer. `packages` is a folder with another
-    Triton for workers of this machine, `command` names the reproduction of a failure. Raises CompileError when jobs failed
-    twice (all others are finished first), ResourceError for spills and shared memory that must be rejected,
-    CacheError, ToolchainError; with an execution target also LimitError and ExecutorError. Finished images
-    stay in the cache in every case.
+    Triton for workers of this machine, `command` gives the reproduction of a failure. Raises CompileError
+    when jobs failed twice (all others are finished first), ResourceError for spills and shared memory that
+    must be rejected, CacheError, ToolchainError; with an execution target also LimitError and ExecutorError.
+    Finished images stay in the cache in every case.
     """
     build = _Build(plan, architectures, cache, on_event)
     build.scan()

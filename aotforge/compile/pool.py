@@ -63,7 +63,7 @@ class CompileWorkers:
         limits: WorkerLimits,
         packages: Path | None = None,
     ) -> None:
-        """`allocator` is the library of aotforge.toolchain.allocator, `packages` a folder with another Triton."""
+        """`allocator`: library of aotforge.toolchain.allocator; `packages`: a folder with another Triton."""
         self._kernels_root, self._allocator, self._temporary = kernels_root.resolve(), allocator, temporary
         self._packages = packages
         self._environment: tuple[tuple[str, str], ...] = ()

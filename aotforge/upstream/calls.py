@@ -99,7 +99,8 @@ class Cell:
         """For messages."""
         p = self.problem
         mask = "causal" if p.window_right is not None else "full"
-        return f"{p.dtype}, head_dim {p.head_dim}, {mask}, maxima {self.max_q} x {self.max_k}, backward {self.backend}"
+        maxima = f"maxima {self.max_q} x {self.max_k}"
+        return f"{p.dtype}, head_dim {p.head_dim}, {mask}, {maxima}, backward {self.backend}"
 
 
 def cells(choices: Choices, maxima: Sequence[int] = MAXIMA) -> Iterator[Cell]:

@@ -41,7 +41,7 @@ class Generator:
         return self.folder / "build"
 
     def generate(self, archs: Sequence[str]) -> None:
-        """Writes `Bare.*`, lists of images and `__signature__.json`. Raises CompileError, UnsupportedError."""
+        """Writes `Bare.*`, lists of images, `__signature__.json`. Raises CompileError, UnsupportedError."""
         (self.folder / "modules").mkdir(parents=True)
         (self.folder / "modules" / "aotriton").symlink_to(self.checkout.generator)
         self._unpack_databases()

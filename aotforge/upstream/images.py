@@ -14,7 +14,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import CompileEvent, KernelImage
-from aotforge.errors import CompileError, UnknownNameError, UnsupportedError
+from aotforge.errors import CompileError, UnknownNameError
 from aotforge.formats.archive import Member, sha256_file, write_tar_gz
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.pipeline.display import BuildObserver
@@ -24,8 +24,6 @@ from aotforge.toolchain.triton import Toolchain, read_packages
 from aotforge.upstream.checkout import AotritonCheckout, generator_settings, open_checkout
 from aotforge.upstream.generate import Generator
 from aotforge.upstream.jobs import (
-    Functional,
-    JobLine,
     make_jobs,
     parse_job_lines,
     read_functionals,
@@ -229,7 +227,8 @@ class _Build:
             made = self._images[job.key]
             image.write_bytes(made.binary)
             image.with_suffix(".json").write_text(json.dumps(_launch_values(made)))
-        clusters, archives = {}, {}
+        clusters: dict[Path, Path] = {}
+        archives: dict[Path, Path] = {}
         for folder, kernel in dict.fromkeys((one.folder, one.kernel) for one in self.functionals):
             place = self.generator.build / IMAGES / folder
             names = {

@@ -106,12 +106,7 @@ def constant(word: str) -> Scalar | None:
     """The value of a constant parameter; None for a type."""
     if word in {"True", "False"}:
         return word == "True"
-    for kind in (int, float):
-        try:
-            return kind(word)
-        except ValueError:
-            continue
-    return None
+    return int(word) if re.fullmatch(r"-?\d+", word) else None
 
 
 def read_functionals(build: Path) -> tuple[Functional, ...]:
@@ -184,7 +179,7 @@ def make_jobs(
         names = read_signature(tree, source, line.kernel).parameters
         if len(names) != len(line.types):
             raise UnsupportedError(
-                f"Bare.compile gives {len(line.types)} types to {line.kernel}, which has {len(names)} parameters",
+                f"Bare.compile has {len(line.types)} types for {line.kernel} with {len(names)} parameters",
                 cause="generator and kernels are of different commits",
                 hint="clone the checkout again",
             )

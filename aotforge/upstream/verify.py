@@ -1,8 +1,10 @@
 """Executes AOTriton's images through its own library on the virtual GPU, and compares with float64."""
 
 import json
+import os
 import re
 import shutil
+import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +17,7 @@ import numpy as np
 from aotforge.base.files import scratch_folder
 from aotforge.errors import ExecutionError, ReleaseError, ToolchainError, VerifyError
 from aotforge.formats.archive import sha256_file, unpack
-from aotforge.formats.shared_library import LibraryFileError, read_shared_library
+from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
 from aotforge.formats.sums import SUMS
 from aotforge.pipeline.display import BuildObserver
 from aotforge.run.release_programs import ReleasePrograms, available_programs
@@ -70,7 +72,7 @@ class ImageVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """Verdicts on all images of the record. `calls` were made; `refused` are those that the library failed."""
+    """Verdicts on all images of the record. `calls` were made; the library failed those of `refused`."""
 
     images: tuple[ImageVerdict, ...]
     calls: int
@@ -111,9 +113,9 @@ class VerifyReport:
         """Raises VerifyError for a wrong image and a call that fails."""
         if wrong := [*(image.entry for image in self.of("failed")), *self.refused]:
             raise VerifyError(
-                f"{len(self.of('failed'))} images are wrong and {len(self.refused)} calls fail; first: {wrong[0]}",
+                f"{len(self.of('failed'))} images are wrong, {len(self.refused)} calls fail: {wrong[0]}",
                 cause="an image or a table of the library is wrong, or the packs are another build's",
-                hint="build the packs again: ./dev upstream.images; library and packs need the same head_dims",
+                hint="build packs and library from the same commit, with the same head_dims",
             )
 
 
@@ -258,8 +260,8 @@ class _Run:
         if done.status or len(rows) != len(group):
             failed = group[min(len(rows), len(group) - 1)].label
             raise ExecutionError(
-                f"AOTriton's library ended ({done.status}) in the call {failed}:\n{done.stderr.strip()[-2000:]}",
-                cause="library and virtual HIP are of different releases, or an image accesses what it must not",
+                f"AOTriton's library ended ({done.status}) in {failed}:\n{done.stderr.strip()[-2000:]}",
+                cause="the library needs another HIP, or an image accesses what it must not",
             )
         records, data = (own / "record").read_bytes(), (own / "out").read_bytes()
         before, at = 0, 0
@@ -319,7 +321,10 @@ def _joined(prefix: Path, images: Path, folder: Path) -> Path:
     made = folder / "prefix"
     (made / "lib").mkdir(parents=True)
     try:
-        shutil.copyfile((prefix / "lib" / _LIBRARY).resolve(strict=True), made / "lib" / _LIBRARY)
+        library = (prefix / "lib" / _LIBRARY).resolve(strict=True)
+        shutil.copyfile(library, made / "lib" / _LIBRARY)
+        for name in set(_read_library(library).sonames) - {_LIBRARY}:
+            (made / "lib" / name).symlink_to(_LIBRARY)
         shutil.copytree(prefix / "include", made / "include")
     except OSError as error:
         raise ReleaseError(
@@ -332,19 +337,22 @@ def _joined(prefix: Path, images: Path, folder: Path) -> Path:
     return made
 
 
-def _hip_major(library: Path) -> int:
-    """HIP's release that the library is linked with. Raises ReleaseError."""
+def _read_library(library: Path) -> SharedLibrary:
+    """Raises ReleaseError for a file that is no library, OSError."""
     try:
-        needed = read_shared_library(library).needed
+        return read_shared_library(library)
     except LibraryFileError as error:
         raise ReleaseError(str(error), hint="build AOTriton's library again") from error
+
+
+def _hip_major(library: Path) -> int:
+    """HIP's release that the library is linked with. Raises ReleaseError."""
+    needed = _read_library(library).needed
     found = [match[1] for name in needed if (match := re.fullmatch(r"libamdhip64\.so\.(\d+)", name))]
     return int(found[0]) if found else 7
 
 
 def _readable(request: VerifyRequest, virtual: VirtualHip, prefix: Path, client: Path) -> list[Path]:
-    import sys  # noqa: PLC0415
-
     python = [Path(sys.prefix), Path(sys.base_prefix)]
     places = [request.root, prefix.parent, virtual.folder.parent, client.parent, *python]
     return [place for place in places if not place.is_relative_to("/usr")]
@@ -354,8 +362,6 @@ def _build_client(
     root: Path, prefix: Path, virtual: VirtualHip, out: Path, programs: ReleasePrograms
 ) -> Path:
     """Compiles the client against the library. Raises ToolchainError."""
-    import os  # noqa: PLC0415
-
     standin = root / "runtime" / "src" / "standin"
     command = [
         *find_compiler(os.environ), "-std=c++20", "-O1", str(_CLIENT), "-o", str(out), f"-I{standin}",
