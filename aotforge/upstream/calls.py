@@ -5,7 +5,7 @@ problem reaches the images of every length.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -23,8 +23,13 @@ from kernels.flash.sequences import Varlen
 
 MAXIMA = tuple(1 << bits for bits in range(4, 14))
 """Lengths that the tables distinguish."""
-BACKENDS = (0, 1)
-"""AOTriton's implementations of the backward: two kernels, or one fused kernel. A third one has no text."""
+_BACKWARDS: Mapping[int, frozenset[str]] = {
+    0: frozenset({"bwd_kernel_dk_dv", "bwd_kernel_dq"}),
+    1: frozenset({"bwd_kernel_fuse"}),
+}
+"""Kernels of AOTriton's implementations of the backward by their index. A third one has no text."""
+FORWARD_ALONE = -1
+"""Instead of an index, where the packs have no backward."""
 _QUERIES, _KEYS = (40, 0, 7), (70, 5, 12)
 _TYPES: Mapping[str, DType] = {"*fp16": "fp16", "*bf16": "bf16", "*fp32": "fp32"}
 _CHOICE = re.compile(r"(\w+)='?([^;']*)'?")
@@ -49,6 +54,12 @@ class Choices:
     causal: bool
     dropout: bool
     bias: bool
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        padded = ", padded" if self.padded else ""
+        return f"{self.dtype}, head_dim {self.width}{padded}, {'causal' if self.causal else 'full'}"
 
     @property
     def problem(self) -> Problem:
@@ -87,12 +98,17 @@ def read_choices(functional: str) -> Choices | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Declared maxima and the implementation of the backward. A `problem` fits into the maxima."""
+    """Declared maxima, and the index of the backward. The `problem` fits into the maxima."""
 
     problem: Problem
     max_q: int
     max_k: int
     backend: int
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What the call computes."""
+        return OUTPUTS[:2] if self.backend == FORWARD_ALONE else OUTPUTS
 
     @property
     def label(self) -> str:
@@ -103,10 +119,11 @@ class Cell:
         return f"{p.dtype}, head_dim {p.head_dim}, {mask}, {maxima}, backward {self.backend}"
 
 
-def cells(choices: Choices, maxima: Sequence[int] = MAXIMA) -> Iterator[Cell]:
-    """A call for each entry of the tables."""
+def cells(choices: Choices, kernels: Collection[str], maxima: Sequence[int] = MAXIMA) -> Iterator[Cell]:
+    """A call for each entry of the tables, with the backwards of which the packs have all `kernels`."""
     base = choices.problem
-    for max_q, max_k, backend in product(maxima, maxima, BACKENDS):
+    backends = [index for index, needed in _BACKWARDS.items() if needed <= {*kernels}] or [FORWARD_ALONE]
+    for max_q, max_k, backend in product(maxima, maxima, backends):
         queries, keys = (
             tuple(min(length, most) for length in lengths)
             for lengths, most in ((_QUERIES, max_q), (_KEYS, max_k))

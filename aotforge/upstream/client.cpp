@@ -1,7 +1,7 @@
 // Attention calls of packed sequences through AOTriton 0.13's interface, forward and backward, on whatever HIP there is.
 //   client IN OUT RECORD DTYPE HEADS_Q HEADS_K HEAD_DIM CAUSAL SM_SCALE DROPOUT_P SEED OFFSET1 OFFSET2 SEQUENCES < CELLS
 // IN: cumulative lengths of queries and of keys (int32, SEQUENCES + 1 each), then Q, K, V and DO, (tokens, heads, head_dim).
-// CELLS: lines "MAX_Q MAX_K BACKEND", the maxima that a call declares and the index of its backward implementation.
+// CELLS: lines "MAX_Q MAX_K BACKEND", the maxima that a call declares and the index of its backward (negative: none).
 // OUT gets Out, L (float32, (heads, tokens)), DQ, DK and DV of each cell. After each a line "FORWARD BACKWARD SIZE": both error codes of
 // HIP, and the size of the file RECORD, to which virtual HIP writes.
 // With SEQUENCES 0 calls are dense, a batch of one: IN then begins with the two lengths, and a cell's maxima are not used.
@@ -169,7 +169,8 @@ int main(int count, char** words) {
     backward.DQ_ACC.eager = sums.view;
     flash::attn_options options;
     options.force_backend_index = backend;
-    hipError_t second = flash::attn_bwd(backward, flash::attn_bwd_params::kVersion, stream, &options);
+    hipError_t second = hipSuccess;
+    if (backend >= 0) second = flash::attn_bwd(backward, flash::attn_bwd_params::kVersion, stream, &options);
     if (second == hipSuccess) second = hipDeviceSynchronize();
 
     for (const Buffer* one : {&out.buffer, &lse, &dq.buffer, &dk.buffer, &dv.buffer}) write(results, *one);

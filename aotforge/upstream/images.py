@@ -75,7 +75,7 @@ class PackedImage:
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamReport:
-    """What was built. `failed`: labels of jobs with their reasons; `left_out`: functionals without a job."""
+    """What was built. `failed`: reasons by job; `left_out`: functionals without a Triton kernel."""
 
     output: Path
     version: str
@@ -99,7 +99,7 @@ class UpstreamReport:
             f"AOTriton {self.version} ({self.commit[:12]}), Triton {self.triton}",
             f"{len(self.images)} images, {self.compiled} compiled in {self.compile_seconds:.0f} s, "
             f"{self.packed_bytes} bytes packed",
-            *(f"failed, packed empty: {label}: {reason}" for label, reason in self.failed.items()),
+            *(f"failed, packed empty: {reason}" for reason in self.failed.values()),
             *(f"left out, no Triton kernel: {label}" for label in self.left_out),
             str(self.output),
         ]
@@ -175,7 +175,7 @@ class _Build:
         except CompileError:
             if not self.request.skip_failed or not self.failed:
                 raise
-            self._images = self._compile([job for job in jobs if job.label not in self.failed], cache)
+            self._images = self._compile([job for job in jobs if job.key not in self.failed], cache)
 
     def _compile(self, jobs: Sequence[CompileJob], cache: Cache) -> ImageSet:
         plan = Plan(
@@ -205,7 +205,7 @@ class _Build:
         self.compiled += event.kind == "compiled"
         self.seconds += event.seconds if event.kind == "compiled" else 0.0
         if event.kind == "failed":
-            self.failed[event.label] = event.detail
+            self.failed[event.key] = f"{event.label}: {event.detail}"
         if event.kind != "spills":  # AOTriton ships images that spill
             self.observer.event(event)
 
@@ -220,7 +220,7 @@ class _Build:
         """Writes images where the packer expects them, and runs it."""
         for image, job in self.jobs.items():
             image.parent.mkdir(parents=True, exist_ok=True)
-            if job.label in self.failed:
+            if job.key in self.failed:
                 image.write_bytes(b"")
                 image.with_suffix(".json").write_text(json.dumps({"compile_status": "Exception"}))
                 continue
@@ -255,9 +255,7 @@ class _Build:
         texts = {
             f"{digest}.s": job
             for digest, job in {
-                self._images.digest(job.key): job
-                for job in self.jobs.values()
-                if job.label not in self.failed
+                self._images.digest(job.key): job for job in self.jobs.values() if job.key not in self.failed
             }.items()
         }
         write_tar_gz(
@@ -288,7 +286,7 @@ class _Build:
         for one in self.functionals:
             for image, name in one.images.items():
                 job = self.jobs[image]
-                digest = "" if job.label in self.failed else self._images.digest(job.key)
+                digest = "" if job.key in self.failed else self._images.digest(job.key)
                 yield PackedImage(functional=one.label, entry=name, job=job.key, sha256=digest)
 
     def _record(self, images: Sequence[PackedImage]) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def make_jobs(
             key="",
             family=PACKAGE,
             kernel=line.kernel,
-            label=f"{line.kernel}:{line.arch}:{line.image.stem.rpartition('-')[2][:16]}",
+            label=f"{line.arch}:{line.image.stem}",
             source=source,
             function=line.kernel,
             source_digest=tree.digest(source),

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -25,6 +25,7 @@ from aotforge.upstream.calls import (
     MAXIMA,
     OUTPUTS,
     Cell,
+    Choices,
     cells,
     expected_outputs,
     from_tokens,
@@ -138,7 +139,6 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
     """Calls for every functional of the record. Raises ReleaseError for packs that differ from their sums,
     ToolchainError, ExecutionError when the client does not run."""
     record = _read_record(request.images)
-    archs = record["archs"]
     programs = available_programs()
     verdicts = {
         image["sha256"]: ImageVerdict(image["functional"], image["entry"], image["sha256"])
@@ -149,16 +149,14 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
         prefix = _joined(request.prefix, request.images, folder)
         virtual = build_virtual_hip(request.cache, major=_hip_major(prefix / "lib" / _LIBRARY))
         client = _build_client(request.root, prefix, virtual, folder / "client", programs)
-        runs = [_Run(request, prefix, folder, client, virtual, programs, arch) for arch in archs]
+        runs = {
+            arch: _Run(request, prefix, folder, client, virtual, programs, arch) for arch in record["archs"]
+        }
         made = _Calls(verdicts)
-        for functional in dict.fromkeys(image.functional for image in verdicts.values()):
-            made.wanted |= {choice} if (choice := read_choices(functional)) else set()
-        for number, choices in enumerate(sorted(made.wanted), 1):
-            if choices.dropout or choices.bias:
-                continue
-            observer.stage(f"calls {number} of {len(made.wanted)}: {choices}")
-            for run in runs:
-                made.add(list(cells(choices, request.maxima)), run)
+        wanted = _wanted(record["archs"], verdicts.values())
+        for number, ((arch, choices), kernels) in enumerate(wanted.items(), 1):
+            observer.stage(f"calls {number} of {len(wanted)}: {choices.label} on {arch}")
+            made.add(list(cells(choices, kernels, request.maxima)), runs[arch])
     return VerifyReport(
         images=tuple(verdicts.values()),
         calls=made.count,
@@ -167,12 +165,23 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
     )
 
 
+def _wanted(archs: Sequence[str], images: Iterable[ImageVerdict]) -> dict[tuple[str, Choices], set[str]]:
+    """Kernels of each arch and choices that calls can have; sequences have neither bias nor dropout here."""
+    found: dict[tuple[str, Choices], set[str]] = {}
+    for image in images:
+        choices = read_choices(image.functional)
+        if choices and not (choices.dropout or choices.bias):
+            arch = image.entry.rpartition("arch=")[2]
+            kernel = image.functional.partition(";")[0].rpartition("/")[2]
+            found.setdefault((arch if arch in archs else archs[0], choices), set()).add(kernel)
+    return {key: kernels for key, kernels in sorted(found.items()) if "attn_fwd" in kernels}
+
+
 @dataclass
 class _Calls:
     """Collects verdicts from calls."""
 
     verdicts: dict[str, ImageVerdict]
-    wanted: set[Any] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
     count: int = 0
     seconds: float = 0.0
@@ -188,7 +197,7 @@ class _Calls:
                 self.count += 1
                 if any(status):
                     self.refused.append(f"{cell.label}: HIP's errors {status[0]} and {status[1]}")
-                compared = {name: expected[name].compare(outputs[name]) for name in OUTPUTS}
+                compared = {name: expected[name].compare(outputs[name]) for name in cell.outputs}
                 for launch in launches:
                     self.seconds += launch["seconds"]
                     self._judge(launch, cell, status, compared)
@@ -206,7 +215,7 @@ class _Calls:
             if not launch["ok"]:
                 verdict.failure = verdict.failure or f"{cell.label}: the virtual GPU stopped it"
             return
-        for name in names:
+        for name in [name for name in names if name in compared]:
             one = compared[name]
             verdict.worst = max(verdict.worst, one.tensor, one.element, one.tile)
             for text in one.violations(name):
