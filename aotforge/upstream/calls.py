@@ -1,6 +1,6 @@
 """Calls that reach AOTriton's images: what its tables select by declared maxima, on packed sequences.
 
-The tables ask for the longest lengths, which a caller declares. Sequences may be much shorter, so one small
+The tables depend on the longest lengths, which a caller declares. Sequences may be much shorter, so a small
 problem reaches the images of every length.
 """
 
@@ -82,17 +82,17 @@ class Choices:
 
 def read_choices(functional: str) -> Choices | None:
     """The choices in a functional's name; None for one without a mask, which others' calls reach."""
-    found = dict(_CHOICE.findall(functional))
-    if "CAUSAL_TYPE" not in found:
+    values = dict(_CHOICE.findall(functional))
+    if "CAUSAL_TYPE" not in values:
         return None
-    kind = next(iter(found.values())).partition(":")[0]
+    kind = next(iter(values.values())).partition(":")[0]
     return Choices(
         dtype=_TYPES[kind],
-        width=int(found["BLOCK_DMODEL"]),
-        padded=found["PADDED_HEAD"] == "True",
-        causal=found["CAUSAL_TYPE"] != "0",
-        dropout=found["ENABLE_DROPOUT"] == "True",
-        bias=found["BIAS_TYPE"] != "0",
+        width=int(values["BLOCK_DMODEL"]),
+        padded=values["PADDED_HEAD"] == "True",
+        causal=values["CAUSAL_TYPE"] != "0",
+        dropout=values["ENABLE_DROPOUT"] == "True",
+        bias=values["BIAS_TYPE"] != "0",
     )
 
 
@@ -143,12 +143,12 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
     values, errors = ({name: np.zeros(problem.shape(name)) for name in OUTPUTS} for _ in range(2))
     for part in problem.parts():
         own = part.all_of(inputs)
-        found = bounds(
+        bounded = bounds(
             own["Q"], own["K"], own["V"], own["DO"], problem.options(inputs, part), dtype=problem.dtype
         )
         for name, (result, _, _) in _KERNELS.items():
-            part.of(name, values[name])[...] = found[result].value
-            part.of(name, errors[name])[...] = found[result].error
+            part.of(name, values[name])[...] = bounded[result].value
+            part.of(name, errors[name])[...] = bounded[result].error
     return {
         name: replace(
             expected_of(kernel, problem)[output], bounded=Bounded(value=values[name], error=errors[name])

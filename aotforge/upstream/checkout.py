@@ -99,7 +99,7 @@ def _revision(root: Path, environment: Mapping[str, str]) -> tuple[str, str]:
         if all(re.fullmatch(r"[0-9a-f]{7,64}", digest) for digest in named):
             return named
         raise UnsupportedError(
-            f"{root} is no git repository",
+            f"{root} is not a git repository",
             cause="the packs have the commit and the tree that they were built from",
             hint=f"set {_COMMIT} and {_TREE}, as for AOTriton's own build",
         )
@@ -111,5 +111,5 @@ def _revision(root: Path, environment: Mapping[str, str]) -> tuple[str, str]:
             cause="the packs would name a commit that they were not built from",
             hint="commit the changes, or remove them with git restore and git clean",
         )
-    found = [run_git(root, "rev-parse", name).stdout.strip() for name in ("HEAD", "HEAD^{tree}")]
-    return found[0], found[1]
+    digests = [run_git(root, "rev-parse", name).stdout.strip() for name in ("HEAD", "HEAD^{tree}")]
+    return digests[0], digests[1]

@@ -75,7 +75,7 @@ class Generator:
 
     def _gpus(self, archs: Sequence[str]) -> list[str]:
         """The generator's names of GPUs. Raises UnsupportedError for an arch that it does not know."""
-        found = []
+        gpus = []
         for arch in archs:
             words = self._run([["aotriton.gpu_targets", "--target_arch", arch]]).replace(";", " ").split()
             if not words:
@@ -84,8 +84,8 @@ class Generator:
                     cause="its generator does not know the arch",
                     hint="omit it; this project's own kernels may have it: ./dev build",
                 )
-            found += words
-        return found
+            gpus += words
+        return gpus
 
     def _unpack_databases(self) -> None:
         (self.build / "database").mkdir(parents=True)

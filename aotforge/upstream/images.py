@@ -144,15 +144,17 @@ class _Build:
         build = self.generator.build
         lines = {line.image: line for line in parse_job_lines((build / "Bare.compile").read_text("utf-8"))}
         every = read_functionals(build)
-        chosen = [one for one in every if re.search(self.request.only, one.label)]
+        chosen = [functional for functional in every if re.search(self.request.only, functional.label)]
         if not chosen:
             raise UnknownNameError(
                 f"--only {self.request.only} selects none of {len(every)} functionals",
                 hint=f"their names have the form {every[0].label}" if every else "",
             )
-        self.functionals = [one for one in chosen if all(image in lines for image in one.images)]
-        self.left_out = tuple(one.label for one in chosen if one not in self.functionals)
-        wanted = dict.fromkeys(image for one in self.functionals for image in one.images)
+        self.functionals = [
+            functional for functional in chosen if all(image in lines for image in functional.images)
+        ]
+        self.left_out = tuple(functional.label for functional in chosen if functional not in self.functionals)
+        wanted = dict.fromkeys(image for functional in self.functionals for image in functional.images)
         self.root = self.generator.folder / "kernels"
         tree = stage_sources(self.checkout.kernels, self.root)
         self.architectures = load_architectures(self.request.root / "manifests")
@@ -212,7 +214,9 @@ class _Build:
     def _command(self, job: CompileJob) -> str:
         """Compiles the first functional that has the job's image."""
         holder = next(
-            one for one in self.functionals if any(self.jobs[image].key == job.key for image in one.images)
+            functional
+            for functional in self.functionals
+            if any(self.jobs[image].key == job.key for image in functional.images)
         )
         return self.request.command(f"^{re.escape(holder.label)}$")
 
@@ -229,10 +233,14 @@ class _Build:
             image.with_suffix(".json").write_text(json.dumps(_launch_values(made)))
         clusters: dict[Path, Path] = {}
         archives: dict[Path, Path] = {}
-        for folder, kernel in dict.fromkeys((one.folder, one.kernel) for one in self.functionals):
+        for folder, kernel in dict.fromkeys(
+            (functional.folder, functional.kernel) for functional in self.functionals
+        ):
             place = self.generator.build / IMAGES / folder
             names = {
-                one.file: one.name for one in self.functionals if (one.folder, one.kernel) == (folder, kernel)
+                functional.file: functional.name
+                for functional in self.functionals
+                if (functional.folder, functional.kernel) == (folder, kernel)
             }
             write_names(place / f"{kernel}.nsv", names)
             archives[place / f"{kernel}.zip"] = place / f"{kernel}.nsv"
@@ -283,11 +291,11 @@ class _Build:
         return report
 
     def _packed(self) -> Iterator[PackedImage]:
-        for one in self.functionals:
-            for image, name in one.images.items():
+        for functional in self.functionals:
+            for image, name in functional.images.items():
                 job = self.jobs[image]
                 digest = "" if job.key in self.failed else self._images.digest(job.key)
-                yield PackedImage(functional=one.label, entry=name, job=job.key, sha256=digest)
+                yield PackedImage(functional=functional.label, entry=name, job=job.key, sha256=digest)
 
     def _record(self, images: Sequence[PackedImage]) -> dict[str, Any]:
         """What the packs were made of, without time and place."""

@@ -1,4 +1,4 @@
-"""Compile jobs from the generator's `Bare.compile`, and the functionals that its packer makes of images.
+"""Compile jobs from the generator's `Bare.compile`, and the functionals that its packer packs.
 
 What the generator writes is checked: an unknown field, type or option is refused by name, never interpreted.
 """
@@ -111,7 +111,7 @@ def constant(word: str) -> Scalar | None:
 
 def read_functionals(build: Path) -> tuple[Functional, ...]:
     """What `Bare.flatzip` and the packer's lists name. Raises UnsupportedError."""
-    found = []
+    functionals = []
     for line in (build / "Bare.flatzip").read_text(encoding="utf-8").splitlines():
         arch, family, kernel, *files = line.split(";")
         names = _read_names(build / "aotriton.images" / arch / family / f"{kernel}.nsv")
@@ -120,12 +120,12 @@ def read_functionals(build: Path) -> tuple[Functional, ...]:
             for path in (file, *images):
                 if not path.is_relative_to(build) or ".." in path.parts:
                     raise _unknown(f"Bare.flatzip names {path}, outside of the build folder")
-            found.append(
+            functionals.append(
                 Functional(
                     folder=f"{arch}/{family}", kernel=kernel, name=names[file], file=file, images=images
                 )
             )
-    return tuple(found)
+    return tuple(functionals)
 
 
 def _read_names(file: Path) -> dict[Path, str]:

@@ -56,7 +56,7 @@ Outcome = Literal["passed", "failed", "not executed"]
 
 @dataclass
 class ImageVerdict:
-    """What the calls said of an image. `worst` is the largest share of what the verdict rule allows."""
+    """Result of the calls that an image served. `worst`: the largest share of what the rule allows."""
 
     functional: str
     entry: str
@@ -167,14 +167,14 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
 
 def _wanted(archs: Sequence[str], images: Iterable[ImageVerdict]) -> dict[tuple[str, Choices], set[str]]:
     """Kernels of each arch and choices that calls can have; sequences have neither bias nor dropout here."""
-    found: dict[tuple[str, Choices], set[str]] = {}
+    kernels_of: dict[tuple[str, Choices], set[str]] = {}
     for image in images:
         choices = read_choices(image.functional)
         if choices and not (choices.dropout or choices.bias):
             arch = image.entry.rpartition("arch=")[2]
             kernel = image.functional.partition(";")[0].rpartition("/")[2]
-            found.setdefault((arch if arch in archs else archs[0], choices), set()).add(kernel)
-    return {key: kernels for key, kernels in sorted(found.items()) if "attn_fwd" in kernels}
+            kernels_of.setdefault((arch if arch in archs else archs[0], choices), set()).add(kernel)
+    return {key: kernels for key, kernels in sorted(kernels_of.items()) if "attn_fwd" in kernels}
 
 
 @dataclass
@@ -200,9 +200,9 @@ class _Calls:
                 compared = {name: expected[name].compare(outputs[name]) for name in cell.outputs}
                 for launch in launches:
                     self.seconds += launch["seconds"]
-                    self._judge(launch, cell, status, compared)
+                    self._compare(launch, cell, status, compared)
 
-    def _judge(self, launch: Mapping[str, Any], cell: Cell, status: tuple[int, int], compared: Any) -> None:
+    def _compare(self, launch: Mapping[str, Any], cell: Cell, status: tuple[int, int], compared: Any) -> None:
         """The part of a call in an image's verdict."""
         verdict = self.verdicts.get(launch["image"])
         if verdict is None:
@@ -216,9 +216,9 @@ class _Calls:
                 verdict.failure = verdict.failure or f"{cell.label}: the virtual GPU stopped it"
             return
         for name in [name for name in names if name in compared]:
-            one = compared[name]
-            verdict.worst = max(verdict.worst, one.tensor, one.element, one.tile)
-            for text in one.violations(name):
+            comparison = compared[name]
+            verdict.worst = max(verdict.worst, comparison.tensor, comparison.element, comparison.tile)
+            for text in comparison.violations(name):
                 verdict.failure = verdict.failure or f"{cell.label}: {text}"
 
 
@@ -278,7 +278,7 @@ class _Run:
             outputs, at = _outputs(problem, data, at)
             events = [json.loads(line) for line in records[before:size].splitlines()]
             before = size
-            yield cell, (first, second), outputs, [one for one in events if one["event"] == "launch"]
+            yield cell, (first, second), outputs, [event for event in events if event["event"] == "launch"]
 
 
 def _input(problem: Problem) -> bytes:
@@ -296,14 +296,14 @@ def _input(problem: Problem) -> bytes:
 
 
 def _outputs(problem: Problem, data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    found = {}
+    outputs = {}
     for name in OUTPUTS:
         dtype: DType = "fp32" if name == "L" else problem.dtype
         count = int(np.prod(problem.shape(name)))
         stored = np.frombuffer(data, dtype=STORAGE[dtype], count=count, offset=at)
-        found[name] = from_tokens(problem, name, decode(stored, dtype))
+        outputs[name] = from_tokens(problem, name, decode(stored, dtype))
         at += stored.nbytes
-    return found, at
+    return outputs, at
 
 
 def _read_record(images: Path) -> dict[str, Any]:
@@ -347,7 +347,7 @@ def _joined(prefix: Path, images: Path, folder: Path) -> Path:
 
 
 def _read_library(library: Path) -> SharedLibrary:
-    """Raises ReleaseError for a file that is no library, OSError."""
+    """Raises ReleaseError for another file than a library, OSError."""
     try:
         return read_shared_library(library)
     except LibraryFileError as error:
@@ -357,8 +357,8 @@ def _read_library(library: Path) -> SharedLibrary:
 def _hip_major(library: Path) -> int:
     """HIP's release that the library is linked with. Raises ReleaseError."""
     needed = _read_library(library).needed
-    found = [match[1] for name in needed if (match := re.fullmatch(r"libamdhip64\.so\.(\d+)", name))]
-    return int(found[0]) if found else 7
+    majors = [match[1] for name in needed if (match := re.fullmatch(r"libamdhip64\.so\.(\d+)", name))]
+    return int(majors[0]) if majors else 7
 
 
 def _readable(request: VerifyRequest, virtual: VirtualHip, prefix: Path, client: Path) -> list[Path]:

@@ -173,7 +173,7 @@ def test_refused_requests(request_of: Callable[[Path], UpstreamRequest], tmp_pat
         build_images(replace(request, only="bf16"), observer=QUIET)
     with pytest.raises(UnsupportedError, match="no images for gfx908"):
         build_images(replace(request, archs=("gfx908",)), observer=QUIET)
-    with pytest.raises(UnsupportedError, match="is no git repository"):
+    with pytest.raises(UnsupportedError, match="is not a git repository"):
         build_images(replace(request, environment={}), observer=QUIET)
     with pytest.raises(UnsupportedError, match="names one value"):
         build_images(replace(request, head_dims=(64,)), observer=QUIET)
