@@ -1,5 +1,6 @@
 """A synthetic checkout of AOTriton: generator, compiler, packer, and calls through its own library."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from vgpu.hip.build_hip import build_virtual_hip
 pytestmark = pytest.mark.compiler
 FIXTURE = ROOT / "tests" / "fixtures" / "aotriton"
 LIBRARY = (FIXTURE / "library" / "library.cpp").read_text()
+NAMED = os.environ.get("AOTFORGE_AOTRITON", "")
 REVISION = {"AOTRITON_CI_SUPPLIED_SHA1": "0" * 40, "AOTRITON_GIT_TREESHA1": "1" * 40}
 QUIET = BuildDisplay(quiet=True)
 
@@ -184,3 +186,25 @@ def test_refused_requests(request_of: Callable[[Path], UpstreamRequest], tmp_pat
     (tmp_path / "newer" / "CMakeLists.txt").write_text(text)
     with pytest.raises(UnsupportedError, match=r"0\.14\.0, whose layout is not known"):
         build_images(replace(request, source=tmp_path / "newer"), observer=QUIET)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NAMED, reason="needs AOTFORGE_AOTRITON")
+def test_images_of_a_real_checkout_are_the_same_in_two_builds(tmp_path: Path) -> None:
+    """With `pip install --target .aotforge/triton-3.7.0 triton==3.7.0 numpy pandas PyYAML`."""
+    request = UpstreamRequest(
+        root=ROOT,
+        source=Path(NAMED).absolute(),
+        archs=("gfx90a",),
+        packages=CACHE.parent / "triton-3.7.0",
+        output=tmp_path / "packs",
+        cache=tmp_path / "cache",
+        environment=os.environ,
+        head_dims=(64, 128),
+        only="bwd_preprocess;|attn_fwd;.*fp16.*=64;PADDED_HEAD=False;ENABLE_DROPOUT=False;CAUSAL_TYPE=3",
+    )
+    report = build_images(request, observer=QUIET)
+    assert len(report.images) == 33 and not report.failed
+    again = replace(request, output=tmp_path / "again", cache=tmp_path / "other")
+    assert build_images(again, observer=QUIET).compiled == report.compiled
+    assert (again.output / SUMS).read_bytes() == (request.output / SUMS).read_bytes()
