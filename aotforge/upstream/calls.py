@@ -28,6 +28,9 @@ _BACKWARDS: Mapping[int, frozenset[str]] = {
     1: frozenset({"bwd_kernel_fuse"}),
 }
 """Kernels of AOTriton's implementations of the backward by their index. A third one has no text."""
+RARE = 2.0**-40
+"""Probability of dropout in calls of images that have it: their generator runs, and nothing is dropped. The
+mask itself is AOTriton's own, which float64 cannot give."""
 FORWARD_ALONE = -1
 """Instead of an index, where the packs have no backward."""
 _QUERIES, _KEYS = (40, 0, 7), (70, 5, 12)
@@ -59,7 +62,8 @@ class Choices:
     def label(self) -> str:
         """For people."""
         padded = ", padded" if self.padded else ""
-        return f"{self.dtype}, head_dim {self.width}{padded}, {'causal' if self.causal else 'full'}"
+        dropout = ", dropout" if self.dropout else ""
+        return f"{self.dtype}, head_dim {self.width}{padded}, {'causal' if self.causal else 'full'}{dropout}"
 
     @property
     def problem(self) -> Problem:
@@ -104,6 +108,7 @@ class Cell:
     max_q: int
     max_k: int
     backend: int
+    dropout_p: float
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -116,7 +121,8 @@ class Cell:
         p = self.problem
         mask = "causal" if p.window_right is not None else "full"
         maxima = f"maxima {self.max_q} x {self.max_k}"
-        return f"{p.dtype}, head_dim {p.head_dim}, {mask}, {maxima}, backward {self.backend}"
+        dropout = ", dropout" if self.dropout_p else ""
+        return f"{p.dtype}, head_dim {p.head_dim}, {mask}{dropout}, {maxima}, backward {self.backend}"
 
 
 def cells(choices: Choices, kernels: Collection[str], maxima: Sequence[int] = MAXIMA) -> Iterator[Cell]:
@@ -134,7 +140,8 @@ def cells(choices: Choices, kernels: Collection[str], maxima: Sequence[int] = MA
             seqlen_k=max(keys),
             varlen=Varlen(word=COMPACT, queries=queries, keys=keys),
         )
-        yield Cell(problem=problem, max_q=max_q, max_k=max_k, backend=backend)
+        dropout_p = RARE if choices.dropout else 0.0
+        yield Cell(problem=problem, max_q=max_q, max_k=max_k, backend=backend, dropout_p=dropout_p)
 
 
 def expected_outputs(problem: Problem) -> dict[str, Expected]:

@@ -166,11 +166,11 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
 
 
 def _wanted(archs: Sequence[str], images: Iterable[ImageVerdict]) -> dict[tuple[str, Choices], set[str]]:
-    """Kernels of each arch and choices that calls can have; sequences have neither bias nor dropout here."""
+    """Kernels of each arch and choices that calls can have; packed sequences have no bias."""
     kernels_of: dict[tuple[str, Choices], set[str]] = {}
     for image in images:
         choices = read_choices(image.functional)
-        if choices and not (choices.dropout or choices.bias):
+        if choices and not choices.bias:
             arch = image.entry.rpartition("arch=")[2]
             kernel = image.functional.partition(";")[0].rpartition("/")[2]
             kernels_of.setdefault((arch if arch in archs else archs[0], choices), set()).add(kernel)
@@ -245,7 +245,8 @@ class _Run:
         (own / "in").write_bytes(_input(problem))
         numbers = (
             DTYPE_KEY[problem.dtype], problem.heads_q, problem.heads_k, problem.head_dim,
-            int(problem.window_right is not None), problem.sm_scale, 0.0, 0, 0, 0, problem.batch,
+            int(problem.window_right is not None), problem.sm_scale, group[0].dropout_p, *(0, 0, 0),
+            problem.batch,
         )  # fmt: skip
         command = [
             str(self.client),
