@@ -208,13 +208,13 @@ class _Calls:
         if verdict is None:
             self.refused.append(f"{cell.label}: {launch['kernel']} is an image that the record does not have")
             return
-        verdict.calls += 1
         names = _WRITES.get(launch["kernel"], ())
         forward_wrong = launch["kernel"] != "attn_fwd" and not compared["Out"].passed
         if any(status) or forward_wrong:
             if not launch["ok"]:
                 verdict.failure = verdict.failure or f"{cell.label}: the virtual GPU stopped it"
             return
+        verdict.calls += 1
         for name in [name for name in names if name in compared]:
             comparison = compared[name]
             verdict.worst = max(verdict.worst, comparison.tensor, comparison.element, comparison.tile)
