@@ -120,14 +120,14 @@ class Cell:
         """For messages."""
         p = self.problem
         mask = "causal" if p.window_right is not None else "full"
-        maxima = f"maxima {self.max_q} x {self.max_k}"
+        maxima = f"maxima {self.max_q} x {self.max_k}" if p.varlen else "dense"
         dropout = ", dropout" if self.dropout_p else ""
         return f"{p.dtype}, head_dim {p.head_dim}, {mask}{dropout}, {maxima}, backward {self.backend}"
 
 
 def cells(choices: Choices, kernels: Collection[str], maxima: Sequence[int] = MAXIMA) -> Iterator[Cell]:
-    """A call for each entry of the tables, with the backwards of which the packs have all `kernels`."""
-    base = choices.problem
+    """A call for each entry of the tables, and a dense one, with the backwards that `kernels` are all of."""
+    base, dropout_p = choices.problem, RARE if choices.dropout else 0.0
     backends = [index for index, needed in _BACKWARDS.items() if needed <= {*kernels}] or [FORWARD_ALONE]
     for max_q, max_k, backend in product(maxima, maxima, backends):
         queries, keys = (
@@ -140,8 +140,10 @@ def cells(choices: Choices, kernels: Collection[str], maxima: Sequence[int] = MA
             seqlen_k=max(keys),
             varlen=Varlen(word=COMPACT, queries=queries, keys=keys),
         )
-        dropout_p = RARE if choices.dropout else 0.0
         yield Cell(problem=problem, max_q=max_q, max_k=max_k, backend=backend, dropout_p=dropout_p)
+    dense = replace(base, batch=1, varlen=None, window_left=None, window_right=0 if choices.causal else None)
+    for backend in backends:
+        yield Cell(problem=dense, max_q=0, max_k=0, backend=backend, dropout_p=dropout_p)
 
 
 def expected_outputs(problem: Problem) -> dict[str, Expected]:

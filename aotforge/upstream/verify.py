@@ -246,7 +246,7 @@ class _Run:
         numbers = (
             DTYPE_KEY[problem.dtype], problem.heads_q, problem.heads_k, problem.head_dim,
             int(problem.window_right is not None), problem.sm_scale, group[0].dropout_p, *(0, 0, 0),
-            problem.batch,
+            problem.batch if problem.varlen else 0,
         )  # fmt: skip
         command = [
             str(self.client),
@@ -283,10 +283,10 @@ class _Run:
 
 
 def _input(problem: Problem) -> bytes:
-    assert problem.varlen is not None
+    sides = [problem.side(keys=keys) for keys in (False, True)]
     ends = [
-        np.concatenate(([0], np.cumsum(lengths))).astype(np.int32).tobytes()
-        for lengths in (problem.varlen.queries, problem.varlen.keys)
+        np.array(np.cumsum((0, *side.lengths)) if problem.varlen else side.lengths, dtype=np.int32).tobytes()
+        for side in sides
     ]
     inputs = problem.inputs()
     tensors = [

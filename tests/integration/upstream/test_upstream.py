@@ -106,7 +106,7 @@ def edited(request: UpstreamRequest, folder: Path, file: str, old: str, new: str
 def test_every_image_is_executed(prefix: Path, packs: Path) -> None:
     report = verify(prefix, packs)
     assert [image.outcome for image in report.images] == ["passed"] * 6
-    assert report.calls == 8 and not report.refused
+    assert report.calls == 10 and not report.refused
     report.require_passed()
 
 
