@@ -111,7 +111,13 @@ class VerifyReport:
         ]
 
     def require_passed(self) -> None:
-        """Raises VerifyError for a wrong image and a call that fails."""
+        """Raises VerifyError for a wrong image, a call that fails, and without any call."""
+        if not self.calls:
+            raise VerifyError(
+                "no image was executed",
+                cause="the packs have no forward of packed sequences, or --only leaves it out",
+                hint="select attn_fwd with the kernels that are to be executed",
+            )
         if wrong := [*(image.entry for image in self.of("failed")), *self.refused]:
             raise VerifyError(
                 f"{len(self.of('failed'))} images are wrong, {len(self.refused)} calls fail: {wrong[0]}",
