@@ -1,6 +1,7 @@
 """Tasks for packagers of AMD's own AOTriton: its images, and their verification through its library."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from aotforge.cli.flags import command
 from aotforge.cli.output import Output
 from aotforge.cli.settings import HOME, ROOT
 from aotforge.cli.values import Arch, Cache, absolute, archs_of, cache_folder, job_count, names
+from aotforge.errors import UsageError
 
 Functionals = Annotated[
     str, "functionals alone whose name has this regular expression, e.g. 'attn_fwd;.*fp16'"
@@ -44,8 +46,8 @@ def upstream_images(
         output=Path(output).absolute(),
         cache=cache_folder(cache),
         environment=dict(os.environ),
-        head_dims=tuple(map(int, names(head_dims))),
-        only=only,
+        head_dims=_head_dims(head_dims),
+        only=_pattern(only),
         skip_failed=skip_failed,
         jobs=job_count(jobs),
     )
@@ -72,7 +74,26 @@ def upstream_verify(
         prefix=Path(prefix).absolute(),
         images=Path(images).absolute(),
         cache=cache_folder(cache),
-        only=only,
+        only=_pattern(only),
     )
     with console.build() as display:
         return verify_images(request, observer=display)
+
+
+def _head_dims(text: str | None) -> tuple[int, ...]:
+    """The numbers of a flag. Raises UsageError."""
+    if not all(word.isdecimal() for word in names(text)):
+        raise UsageError(f"--head-dims {text} is not a list of numbers", hint="--head-dims 64,128")
+    return tuple(map(int, names(text)))
+
+
+def _pattern(text: str) -> str:
+    """A regular expression. Raises UsageError."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise UsageError(
+            f"--only {text} is not a regular expression: {error}",
+            hint="escape brackets and * with a backslash",
+        ) from error
+    return text

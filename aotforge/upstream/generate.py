@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aotforge.errors import CompileError, UnsupportedError
 from aotforge.formats.archive import unpack
-from aotforge.run.release_programs import ReleasePrograms
+from aotforge.run.release_programs import ProgramResult, ReleasePrograms
 from aotforge.upstream.checkout import AotritonCheckout
 
 _SECONDS = 3600.0
@@ -77,10 +77,11 @@ class Generator:
         """The generator's names of GPUs. Raises UnsupportedError for an arch that it does not know."""
         gpus = []
         for arch in archs:
-            words = self._run([["aotriton.gpu_targets", "--target_arch", arch]]).replace(";", " ").split()
-            if not words:
+            done = self._start([["aotriton.gpu_targets", "--target_arch", arch]])
+            words = done.stdout.replace(";", " ").split()
+            if done.status or not words:
                 raise UnsupportedError(
-                    f"AOTriton {self.checkout.version} has no images for {arch}",
+                    f"AOTriton {self.checkout.version} has no images for {arch}: {done.stderr.strip()}",
                     cause="its generator does not know the arch",
                     hint="omit it; this project's own kernels may have it: ./dev build",
                 )
@@ -102,10 +103,23 @@ class Generator:
                     hint="git lfs pull, or clone it again",
                 ) from error
 
-    def _run(self, calls: Sequence[Sequence[str]]) -> str:
-        """Runs modules of the checkout; their output. Raises CompileError with the end of their messages."""
+    def _run(self, calls: Sequence[Sequence[str]]) -> None:
+        """Runs modules of the checkout. Raises CompileError with the end of their messages."""
+        done = self._start(calls)
+        if done.status is None:
+            raise CompileError(f"AOTriton's generator ran for more than {_SECONDS:g} s")
+        if done.status:
+            names = ", ".join(dict.fromkeys(call[0] for call in calls))
+            raise CompileError(
+                f"AOTriton's {names} failed ({done.status}):\n{done.stderr.strip()[-2000:]}",
+                cause="a package that it imports is missing, or the checkout does not work",
+                hint=f"pip install --target {self.packages} -r {self.checkout.root}/requirements.txt",
+            )
+
+    def _start(self, calls: Sequence[Sequence[str]]) -> ProgramResult:
+        """Runs modules of the checkout until one fails."""
         places = (self.checkout.root, self.packages, Path(sys.prefix), Path(sys.base_prefix))
-        done = self.programs.run(
+        return self.programs.run(
             [sys.executable, "-s", "-P", "-X", "utf8", "-c", _RUN_MODULES],
             environment={
                 "PYTHONPATH": f"{self.folder / 'modules'}:{self.packages}",
@@ -121,13 +135,3 @@ class Generator:
             text=json.dumps([list(call) for call in calls]),
             folder=self.checkout.root,
         )
-        if done.status:
-            names = ", ".join(dict.fromkeys(call[0] for call in calls))
-            raise CompileError(
-                f"AOTriton's {names} failed ({done.status}):\n{done.stderr.strip()[-2000:]}",
-                cause="a package that it imports is missing, or the checkout does not work",
-                hint=f"pip install --target {self.packages} -r {self.checkout.root}/requirements.txt",
-            )
-        if done.status is None:
-            raise CompileError(f"AOTriton's generator ran for more than {_SECONDS:g} s")
-        return done.stdout

@@ -8,6 +8,7 @@ from aotforge.errors import UnsupportedError
 from aotforge.plan.closure import SourceTree
 from aotforge.upstream.calls import cells, read_choices
 from aotforge.upstream.jobs import parse_job_lines, read_functionals, stage_sources
+from tests.unit.cli.test_program import outcome
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "aotriton"
 LINES = FIXTURE / "lines"
@@ -54,6 +55,14 @@ def test_files_outside_of_the_build_folder_are_refused(tmp_path: Path) -> None:
         (tmp_path / "Bare.flatzip").write_text(f"amd-gfx90a;flash;attn_fwd;{file}\n")
         with pytest.raises(UnsupportedError, match="outside of the build folder"):
             read_functionals(tmp_path)
+
+
+def test_invalid_flags_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("upstream.images", "checkout", "--arch", "gfx90a", "--output", "packs")
+    code, _, err = outcome(capsys, *given, "--head-dims", "64,wide")
+    assert code == 2 and "--head-dims 64,wide is not a list of numbers" in err
+    code, _, err = outcome(capsys, *given, "--only", "(")
+    assert code == 2 and "--only ( is not a regular expression" in err
 
 
 def test_siblings_are_imported_relatively(tmp_path: Path) -> None:
