@@ -218,7 +218,7 @@ def assemble(text: str, arch: str) -> bytes:
 
 
 def _features(text: str, arch: str) -> str:
-    """Features that the assembler needs: older LLVMs write 16-bit operands as whole registers."""
+    """Features that the assembler needs: older LLVMs write 16-bit operands as registers without a half."""
     halves = not arch.startswith(("gfx11", "gfx12")) or _HALF.search(text)
     return "" if halves else "-real-true16"
 
