@@ -11,6 +11,7 @@ from aotforge.cli import (  # noqa: F401 - importing a module registers its task
     images,
     kernels,
     publish,
+    upstream,
 )
 from aotforge.cli.flags import namespace as collect
 from aotforge.cli.program import main

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _LISTED = 20
 
 MakeRunner = Callable[[list[CompileJob], CompileSettings], JobRunner]
+CommandOf = Callable[[CompileJob], str]
+"""The command that compiles a job again."""
 
 
 def compile_plan(
@@ -40,14 +43,17 @@ def compile_plan(
     on_event: OnEvent | None = None,
     execution: ExecutionTarget | None = None,
     runner: MakeRunner | None = None,
+    packages: Path | None = None,
+    command: CommandOf | None = None,
 ) -> ImageSet:
     """Every image of the plan, from the cache or compiled into it: on this machine, in `execution`, or by
     `runner`.
 
-    `jobs` is the most workers to start; memory and CPUs may allow fewer. Raises CompileError when jobs failed
-    twice (all others are finished first), ResourceError for spills and shared memory that must be rejected,
-    CacheError, ToolchainError; with an execution target also LimitError and ExecutorError. Finished images
-    stay in the cache in every case.
+    `jobs` is the most workers to start; memory and CPUs may allow fewer. `packages` is a folder with another
+    Triton for workers of this machine, `command` gives the reproduction of a failure. Raises CompileError
+    when jobs failed twice (all others are finished first), ResourceError for spills and shared memory that
+    must be rejected, CacheError, ToolchainError; with an execution target also LimitError and ExecutorError.
+    Finished images stay in the cache in every case.
     """
     build = _Build(plan, architectures, cache, on_event)
     build.scan()
@@ -61,9 +67,10 @@ def compile_plan(
             workers=jobs,
             report=build.on_outcome,
             runner=runner,
+            packages=packages,
         )
         if failures:
-            raise _compile_error(plan, failures, execution)
+            raise _compile_error(plan, failures, command or partial(reproduction, plan, execution=execution))
     return build.images()
 
 
@@ -112,6 +119,7 @@ def _compile(
     workers: int | None,
     report: Callable[[Outcome], None],
     runner: MakeRunner | None = None,
+    packages: Path | None = None,
 ) -> list[Outcome]:
     """Compile into the cache, here, in the execution target's rootfs, or by `runner`; the failures."""
     settings = CompileSettings(
@@ -121,6 +129,7 @@ def _compile(
         workers=workers,
         limits=limits or WorkerLimits(),
         report=report,
+        packages=packages,
     )
     scheduler: JobRunner
     if runner is not None:
@@ -223,9 +232,9 @@ def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None 
     return f"{command} --executor {execution.runner.name}" if execution and execution.rootfs else command
 
 
-def _compile_error(plan: Plan, failures: list[Outcome], execution: ExecutionTarget | None) -> CompileError:
+def _compile_error(plan: Plan, failures: list[Outcome], command: CommandOf) -> CompileError:
     entries = [
-        f"{failure.job.label}: {failure.detail}\n    {reproduction(plan, failure.job, execution)}"
+        f"{failure.job.label}: {failure.detail}\n    {command(failure.job)}"
         + "".join(f"\n    | {line}" for line in failure.output.splitlines()[-5:])
         for failure in sorted(failures, key=lambda failure: failure.job.label)
     ]

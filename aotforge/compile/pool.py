@@ -54,9 +54,18 @@ class Attempt:
 class CompileWorkers:
     """Compiles jobs of one toolchain in worker processes, one per thread."""
 
-    def __init__(self, *, kernels_root: Path, allocator: Path, temporary: Path, limits: WorkerLimits) -> None:
-        """`allocator` is the library of aotforge.toolchain.allocator."""
+    def __init__(
+        self,
+        *,
+        kernels_root: Path,
+        allocator: Path,
+        temporary: Path,
+        limits: WorkerLimits,
+        packages: Path | None = None,
+    ) -> None:
+        """`allocator`: library of aotforge.toolchain.allocator; `packages`: a folder with another Triton."""
         self._kernels_root, self._allocator, self._temporary = kernels_root.resolve(), allocator, temporary
+        self._packages = packages
         self._environment: tuple[tuple[str, str], ...] = ()
         self.limits = limits
         self._pool = WorkerPool(self._start, seconds=limits.job_seconds, memory_bytes=limits.memory_bytes)
@@ -88,7 +97,9 @@ class CompileWorkers:
                 return WorkerProcess(
                     f"{__package__}.worker",
                     [str(self._kernels_root)],
-                    environment=worker_environment(self._environment, self._temporary, preload=preload),
+                    environment=worker_environment(
+                        self._environment, self._temporary, preload=preload, packages=self._packages
+                    ),
                     options=("-s", "-P"),
                     pass_fds=(library.fileno(),),
                 )
@@ -98,12 +109,16 @@ class CompileWorkers:
 
 
 def worker_environment(
-    pinned: tuple[tuple[str, str], ...], temporary: Path, *, preload: str = ""
+    pinned: tuple[tuple[str, str], ...],
+    temporary: Path,
+    *,
+    preload: str = "",
+    packages: Path | None = None,
 ) -> ChildEnvironment:
     """The complete environment of a worker: only how to load libraries is the caller's.
 
     `preload` is the allocator's path as the worker sees it, without spaces and colons; empty for other
-    programs.
+    programs. `packages` is searched for modules before what is installed.
     """
     fixed = {
         "HOME": "/nonexistent",
@@ -115,7 +130,9 @@ def worker_environment(
         "TRITON_BACKENDS_IN_TREE": "1",
         "TZ": "UTC",
     }
-    own = {"PYTHONPATH": os.pathsep.join(import_path()), "TMPDIR": str(temporary)}
+    own_modules, *installed = import_path()
+    found = [own_modules, *([str(packages)] if packages else []), *installed]
+    own = {"PYTHONPATH": os.pathsep.join(found), "TMPDIR": str(temporary)}
     if preload:
         own["LD_PRELOAD"] = preload
     return fixed_environment(fixed | own | dict(pinned), "LD_LIBRARY_PATH")

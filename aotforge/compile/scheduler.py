@@ -73,7 +73,10 @@ class ImageStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CompileSettings:
-    """Settings of a scheduler: at most `workers` workers, or one per CPU; `report` receives every outcome."""
+    """Settings of a scheduler: at most `workers` workers, or one per CPU; `report` receives every outcome.
+
+    `packages`: a folder with another Triton than the installed one.
+    """
 
     store: ImageStore
     allocator: Path
@@ -81,6 +84,7 @@ class CompileSettings:
     workers: int | None
     limits: WorkerLimits
     report: Callable[[Outcome], None]
+    packages: Path | None = None
 
     def claim(self, job: CompileJob) -> Literal["claimed", "finished", "locked"]:
         """Lock a job's entry, unless another build is compiling it, or has finished it, which is reported."""
@@ -173,6 +177,7 @@ class Scheduler(JobRunner):
             allocator=settings.allocator,
             temporary=settings.store.temporary(),
             limits=settings.limits,
+            packages=settings.packages,
         )
         threads = ThreadPoolExecutor(count)
         running: dict[Future[Attempt], CompileJob] = {}

@@ -187,10 +187,15 @@ def _job(
         cures=context.hazards.cures(cell.target.arch, setting.num_stages, _types(context, cell)),
         aliases=context.architectures.aliases(cell.target.arch),
     )
+    return with_key(job, context.toolchain_digest)
+
+
+def with_key(job: CompileJob, toolchain_digest: str) -> CompileJob:
+    """The job under the key that its other values give it."""
     left_out = {"key", "label", "spills"} | {name for name in ("cures", "aliases") if not getattr(job, name)}
     identity = {name: value for name, value in vars(job).items() if name not in left_out}
-    identity |= {"recipe": RECIPE, "target": cell.target.identity(), "toolchain": context.toolchain_digest}
-    if compiler := backend_of(cell.target.vendor).compiler_digest():
+    identity |= {"recipe": RECIPE, "target": job.target.identity(), "toolchain": toolchain_digest}
+    if compiler := backend_of(job.target.vendor).compiler_digest():
         identity["compiler"] = compiler
     return replace(job, key=json_digest(identity))
 

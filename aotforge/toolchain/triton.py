@@ -79,6 +79,27 @@ def read_toolchain(pinned: str) -> Toolchain:
     )
 
 
+def read_packages(folder: Path) -> Toolchain:
+    """The Triton in a folder that `pip install --target` has made, of any version. Raises ToolchainError.
+
+    Its float32 products are exact, as AOTriton compiles them. LLVM's revision is part of Triton's digest.
+    """
+    distribution = next(iter(importlib.metadata.distributions(name="triton", path=[str(folder)])), None)
+    if distribution is None:
+        raise ToolchainError(
+            f"there is no Triton in {folder}",
+            cause="AOTriton's kernels are compiled by the version that its release was made with",
+            hint=f"pip install --target {folder} triton==3.7.0 numpy pandas PyYAML",
+        )
+    return Toolchain(
+        triton_version=distribution.version,
+        triton_digest=_files_digest(folder, distribution.read_text("RECORD") or ""),
+        llvm_revision="",
+        environment=(*ENVIRONMENT, ("TRITON_F32_DEFAULT", "ieee")),
+        allocator=allocator_digest(),
+    )
+
+
 def _files_digest(root: Path, record: str) -> str:
     """SHA-256 over the recorded digests of Triton's files, checked against what is there.
 

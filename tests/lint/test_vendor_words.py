@@ -45,6 +45,8 @@ ARCH, FUNCTION = "(arch)", "(function)"
 PLACES: tuple[tuple[str, str], ...] = (
     ("aotforge/targets/*", "the vendors"),
     ("vgpu/*", "the emulator of AMD's instruction sets, and the HIP library whose devices it is"),
+    ("aotforge/upstream/*", "AMD's own AOTriton, and a program that calls it through HIP"),
+    ("aotforge/cli/upstream.py", "its tasks"),
     ("ttcpu/*", "a back end of Triton, among those of the vendors"),
     ("aotforge/devtools/cost/*", "costs of AMD's machine code, counted by the emulator"),
     ("aotforge/base/architectures.py", "the schema of manifests/architectures.yaml: each vendor has its own"),

@@ -33,6 +33,7 @@ _SET = re.compile(r"\.set +[\w.$]+\.[\w.$]+, *[\w.$ ,+()]+")
 location or registers."""
 _INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: [^=]*)?")
 """With `=` it would be an assignment."""
+_HALF = re.compile(r"\bv\d+\.[lh]\b")
 _METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
 _METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
 _NOP = b"\x00\x00\x80\xbf"
@@ -211,9 +212,15 @@ def assemble(text: str, arch: str) -> bytes:
         ) from error
     llvm.init_targets()
     try:
-        return bytes(assemble_amdgcn(text, arch, ""))
+        return bytes(assemble_amdgcn(text, arch, _features(text, arch)))
     except RuntimeError as error:
         raise DecodeError(f"the assembler refuses the text for {arch}: {error}") from error
+
+
+def _features(text: str, arch: str) -> str:
+    """Features that the assembler needs: older LLVMs write 16-bit operands as registers without a half."""
+    halves = not arch.startswith(("gfx11", "gfx12")) or _HALF.search(text)
+    return "" if halves else "-real-true16"
 
 
 def link(objects: bytes) -> bytes:

@@ -61,9 +61,13 @@ def test_libc_settings_and_another_python_do_not_matter(
     calm = digests(plan, tmp_path / "calm")
 
     def disturbed(
-        pinned: tuple[tuple[str, str], ...], temporary: Path, *, preload: str = ""
+        pinned: tuple[tuple[str, str], ...],
+        temporary: Path,
+        *,
+        preload: str = "",
+        packages: Path | None = None,
     ) -> dict[str, str]:
-        return worker_environment(pinned, temporary, preload=preload) | DISTURBANCES
+        return worker_environment(pinned, temporary, preload=preload, packages=packages) | DISTURBANCES
 
     monkeypatch.setattr("aotforge.compile.pool.worker_environment", disturbed)
     monkeypatch.setattr("aotforge.base.workers.sys.executable", other_python())

@@ -397,3 +397,16 @@ def test_a_call_returns_behind_itself_and_a_jump_has_to_meet_an_instruction() ->
     assert (run(body.format(adjust=""))[:128] == 7).all()
     fault = caught(body.format(adjust="s_add_u32 s8, s8, 2"))
     assert "where no instruction begins" in fault.what and "s_setpc_b64" in fault.cause
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_texts_of_older_compilers_name_no_halves_of_registers(arch: str) -> None:
+    """Such as those of Triton 3.7; the bytes are the same."""
+
+    def code(line: str) -> bytes:
+        text = f'\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"\n\t.text\n{line}\n'
+        return read_elf(assemble(text, arch)).section(".text").data
+
+    assert code("\tv_cvt_f16_f32_e32 v1, v2") == code("\tv_cvt_f16_f32_e32 v1.l, v2")
+    assert code("\tv_cvt_f32_f16_e32 v1, v2") == code("\tv_cvt_f32_f16_e32 v1, v2.l")

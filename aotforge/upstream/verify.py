@@ -1,0 +1,395 @@
+"""Executes AOTriton's images through its own library on the virtual GPU, and compares with float64."""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from aotforge.base.files import scratch_folder
+from aotforge.errors import ExecutionError, ReleaseError, ToolchainError, VerifyError
+from aotforge.formats.archive import sha256_file, unpack
+from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
+from aotforge.formats.sums import SUMS
+from aotforge.pipeline.display import BuildObserver
+from aotforge.run.release_programs import ReleasePrograms, available_programs
+from aotforge.upstream.calls import (
+    MAXIMA,
+    OUTPUTS,
+    Cell,
+    Choices,
+    cells,
+    expected_outputs,
+    from_tokens,
+    read_choices,
+    tokens_first,
+)
+from aotforge.upstream.images import IMAGES, RECORD, TEXTS
+from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
+from kernels.flash.call import DTYPE_KEY
+from kernels.flash.call import Case as Problem
+from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment, find_compiler
+
+_CLIENT = Path(__file__).parent / "client.cpp"
+_LIBRARY = "libaotriton_v2.so"
+_COMPILE_SECONDS, _SECONDS = 300, 3600
+_WRITES: Mapping[str, tuple[str, ...]] = {
+    "attn_fwd": ("Out", "L"),
+    "bwd_kernel_dk_dv": ("DK", "DV"),
+    "bwd_kernel_dq": ("DQ",),
+    "bwd_kernel_fuse": ("DK", "DV", "DQ"),
+    "bwd_preprocess": ("DQ", "DK"),
+    "bwd_preprocess_varlen": ("DQ", "DK"),
+}
+"""Outputs that an image's own results decide."""
+
+Outcome = Literal["passed", "failed", "not executed"]
+
+
+@dataclass
+class ImageVerdict:
+    """Result of the calls that an image served. `worst`: the largest share of what the rule allows."""
+
+    functional: str
+    entry: str
+    sha256: str
+    calls: int = 0
+    worst: float = 0.0
+    failure: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """An image that no call reached was not executed."""
+        return "failed" if self.failure else "passed" if self.calls else "not executed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyReport:
+    """Verdicts on all images of the record. `calls` were made; the library failed those of `refused`."""
+
+    images: tuple[ImageVerdict, ...]
+    calls: int
+    refused: tuple[str, ...]
+    seconds: float
+
+    def of(self, outcome: Outcome) -> list[ImageVerdict]:
+        """The images with an outcome."""
+        return [image for image in self.images if image.outcome == outcome]
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        images = [asdict(image) | {"outcome": image.outcome} for image in self.images]
+        return {"images": images, "calls": self.calls, "refused": self.refused, "seconds": self.seconds}
+
+    def lines(self) -> list[str]:
+        """For people: a line per functional, then everything that is wrong."""
+        rows = []
+        for functional, group in groupby(self.images, key=lambda image: image.functional):
+            images = list(group)
+            counts = {
+                name: sum(image.outcome == name for image in images)
+                for name in ("passed", "failed", "not executed")
+            }
+            shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+            rows.append(f"{shown:32} {functional}")
+        worst = max((image.worst for image in self.images), default=0.0)
+        return [
+            *rows,
+            *(f"failed: {image.functional} {image.entry}: {image.failure}" for image in self.of("failed")),
+            *(f"refused: {call}" for call in self.refused),
+            f"{len(self.of('passed'))} of {len(self.images)} images passed in {self.calls} calls, "
+            f"{len(self.of('failed'))} failed, {len(self.of('not executed'))} were not executed: no table "
+            f"selects them for these calls; at most {worst:.2f} of what the verdict rule allows",
+        ]
+
+    def require_passed(self) -> None:
+        """Raises VerifyError for a wrong image, a call that fails, and without any call."""
+        if not self.calls:
+            raise VerifyError(
+                "no image was executed",
+                cause="the packs have no forward of packed sequences, or --only leaves it out",
+                hint="select attn_fwd with the kernels that are to be executed",
+            )
+        if wrong := [*(image.entry for image in self.of("failed")), *self.refused]:
+            raise VerifyError(
+                f"{len(self.of('failed'))} images are wrong, {len(self.refused)} calls fail: {wrong[0]}",
+                cause="an image or a table of the library is wrong, or the packs are another build's",
+                hint="build packs and library from the same commit, with the same head_dims",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """The packager's library in `prefix` with the packs in `images`, which `./dev upstream.images` made.
+
+    `maxima`: lengths that calls declare; `only`: a regular expression that a functional's label has.
+    """
+
+    root: Path
+    prefix: Path
+    images: Path
+    cache: Path
+    only: str = ""
+    maxima: tuple[int, ...] = MAXIMA
+
+
+def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
+    """Calls for every functional of the record. Raises ReleaseError for packs that differ from their sums,
+    ToolchainError, ExecutionError when the client does not run."""
+    record = _read_record(request.images)
+    programs = available_programs()
+    verdicts = {
+        image["sha256"]: ImageVerdict(image["functional"], image["entry"], image["sha256"])
+        for image in record["images"]
+        if re.search(request.only, image["functional"])
+    }
+    with scratch_folder(request.cache / "upstream", "verify-") as folder:
+        prefix = _joined(request.prefix, request.images, folder)
+        virtual = build_virtual_hip(request.cache, major=_hip_major(prefix / "lib" / _LIBRARY))
+        client = _build_client(request.root, prefix, virtual, folder / "client", programs)
+        runs = {
+            arch: _Run(request, prefix, folder, client, virtual, programs, arch) for arch in record["archs"]
+        }
+        made = _Calls(verdicts)
+        wanted = _wanted(record["archs"], verdicts.values())
+        for number, ((arch, choices), kernels) in enumerate(wanted.items(), 1):
+            observer.stage(f"calls {number} of {len(wanted)}: {choices.label} on {arch}")
+            made.add(list(cells(choices, kernels, request.maxima)), runs[arch])
+    return VerifyReport(
+        images=tuple(verdicts.values()),
+        calls=made.count,
+        refused=tuple(made.refused),
+        seconds=made.seconds,
+    )
+
+
+def _wanted(archs: Sequence[str], images: Iterable[ImageVerdict]) -> dict[tuple[str, Choices], set[str]]:
+    """Kernels of each arch and choices that calls can have; packed sequences have no bias."""
+    kernels_of: dict[tuple[str, Choices], set[str]] = {}
+    for image in images:
+        choices = read_choices(image.functional)
+        if choices and not choices.bias:
+            arch = image.entry.rpartition("arch=")[2]
+            kernel = image.functional.partition(";")[0].rpartition("/")[2]
+            kernels_of.setdefault((arch if arch in archs else archs[0], choices), set()).add(kernel)
+    return {key: kernels for key, kernels in sorted(kernels_of.items()) if "attn_fwd" in kernels}
+
+
+@dataclass
+class _Calls:
+    """Collects verdicts from calls."""
+
+    verdicts: dict[str, ImageVerdict]
+    refused: list[str] = field(default_factory=list)
+    count: int = 0
+    seconds: float = 0.0
+
+    def add(self, planned: Sequence[Cell], run: "_Run") -> None:
+        """Makes calls, those of one problem in one process."""
+        by_problem: dict[Problem, list[Cell]] = {}
+        for cell in planned:
+            by_problem.setdefault(cell.problem, []).append(cell)
+        for problem, group in by_problem.items():
+            expected = expected_outputs(problem)
+            for cell, status, outputs, launches in run.calls(problem, group):
+                self.count += 1
+                if any(status):
+                    self.refused.append(f"{cell.label}: HIP's errors {status[0]} and {status[1]}")
+                compared = {name: expected[name].compare(outputs[name]) for name in cell.outputs}
+                for launch in launches:
+                    self.seconds += launch["seconds"]
+                    self._compare(launch, cell, status, compared)
+
+    def _compare(self, launch: Mapping[str, Any], cell: Cell, status: tuple[int, int], compared: Any) -> None:
+        """The part of a call in an image's verdict."""
+        verdict = self.verdicts.get(launch["image"])
+        if verdict is None:
+            self.refused.append(f"{cell.label}: {launch['kernel']} is an image that the record does not have")
+            return
+        names = _WRITES.get(launch["kernel"], ())
+        forward_wrong = launch["kernel"] != "attn_fwd" and not compared["Out"].passed
+        if any(status) or forward_wrong:
+            if not launch["ok"]:
+                verdict.failure = verdict.failure or f"{cell.label}: the virtual GPU stopped it"
+            return
+        verdict.calls += 1
+        for name in [name for name in names if name in compared]:
+            comparison = compared[name]
+            verdict.worst = max(verdict.worst, comparison.tensor, comparison.element, comparison.tile)
+            for text in comparison.violations(name):
+                verdict.failure = verdict.failure or f"{cell.label}: {text}"
+
+
+@dataclass
+class _Run:
+    """Runs the client on a virtual device."""
+
+    request: VerifyRequest
+    prefix: Path
+    folder: Path
+    client: Path
+    virtual: VirtualHip
+    programs: ReleasePrograms
+    arch: str
+
+    def calls(
+        self, problem: Problem, group: Sequence[Cell]
+    ) -> Iterator[tuple[Cell, tuple[int, int], dict[str, Any], list[dict[str, Any]]]]:
+        """Status, outputs and launches of each call. Raises ExecutionError."""
+        own = self.folder / "call"
+        shutil.rmtree(own, ignore_errors=True)
+        own.mkdir()
+        (own / "record").touch()
+        (own / "in").write_bytes(_input(problem))
+        numbers = (
+            DTYPE_KEY[problem.dtype], problem.heads_q, problem.heads_k, problem.head_dim,
+            int(problem.window_right is not None), problem.sm_scale, group[0].dropout_p, *(0, 0, 0),
+            problem.batch if problem.varlen else 0,
+        )  # fmt: skip
+        command = [
+            str(self.client),
+            *(str(own / name) for name in ("in", "out", "record")),
+            *map(str, numbers),
+        ]
+        add = environment(
+            self.virtual, devices=[self.arch], texts=[self.folder / "asm"], cache=self.request.cache
+        )
+        add["AOTFORGE_VIRTUAL"] += f",record={own / 'record'}"
+        add["LD_LIBRARY_PATH"] = f"{self.prefix / 'lib'}:{add['LD_LIBRARY_PATH']}"
+        done = self.programs.run(
+            command,
+            environment=add,
+            readable=_readable(self.request, self.virtual, self.prefix, self.client),
+            writable=[own, self.request.cache],
+            seconds=_SECONDS,
+            text="".join(f"{cell.max_q} {cell.max_k} {cell.backend}\n" for cell in group),
+        )
+        rows = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+        if done.status or len(rows) != len(group):
+            failed = group[min(len(rows), len(group) - 1)].label
+            raise ExecutionError(
+                f"AOTriton's library ended ({done.status}) in {failed}:\n{done.stderr.strip()[-2000:]}",
+                cause="the library needs another HIP, or an image accesses what it must not",
+            )
+        records, data = (own / "record").read_bytes(), (own / "out").read_bytes()
+        before, at = 0, 0
+        for cell, (first, second, size) in zip(group, rows, strict=True):
+            outputs, at = _outputs(problem, data, at)
+            events = [json.loads(line) for line in records[before:size].splitlines()]
+            before = size
+            yield cell, (first, second), outputs, [event for event in events if event["event"] == "launch"]
+
+
+def _input(problem: Problem) -> bytes:
+    sides = [problem.side(keys=keys) for keys in (False, True)]
+    ends = [
+        np.array(np.cumsum((0, *side.lengths)) if problem.varlen else side.lengths, dtype=np.int32).tobytes()
+        for side in sides
+    ]
+    inputs = problem.inputs()
+    tensors = [
+        encode(np.ascontiguousarray(tokens_first(problem, name, inputs[name])), problem.dtype).tobytes()
+        for name in ("Q", "K", "V", "DO")
+    ]
+    return b"".join(ends + tensors)
+
+
+def _outputs(problem: Problem, data: bytes, at: int) -> tuple[dict[str, Any], int]:
+    outputs = {}
+    for name in OUTPUTS:
+        dtype: DType = "fp32" if name == "L" else problem.dtype
+        count = int(np.prod(problem.shape(name)))
+        stored = np.frombuffer(data, dtype=STORAGE[dtype], count=count, offset=at)
+        outputs[name] = from_tokens(problem, name, decode(stored, dtype))
+        at += stored.nbytes
+    return outputs, at
+
+
+def _read_record(images: Path) -> dict[str, Any]:
+    """The record of packs whose files are those of their sums. Raises ReleaseError."""
+    try:
+        lines = [line.split("  ", 1) for line in (images / SUMS).read_text("ascii").splitlines()]
+        changed = [name for digest, name in lines if sha256_file(images / name) != digest]
+        record: dict[str, Any] = json.loads((images / RECORD).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ReleaseError(
+            f"{images} cannot be read: {error}", hint="name the --output of ./dev upstream.images"
+        ) from error
+    if changed:
+        raise ReleaseError(
+            f"{images / changed[0]} differs from {SUMS}",
+            cause="it was altered, or belongs to another build",
+            hint="build the packs again: ./dev upstream.images",
+        )
+    return record
+
+
+def _joined(prefix: Path, images: Path, folder: Path) -> Path:
+    """A prefix with the packager's library and headers and these packs; unpacks the texts to `asm`."""
+    made = folder / "prefix"
+    (made / "lib").mkdir(parents=True)
+    try:
+        library = (prefix / "lib" / _LIBRARY).resolve(strict=True)
+        shutil.copyfile(library, made / "lib" / _LIBRARY)
+        for name in set(_read_library(library).sonames) - {_LIBRARY}:
+            (made / "lib" / name).symlink_to(_LIBRARY)
+        shutil.copytree(prefix / "include", made / "include")
+    except OSError as error:
+        raise ReleaseError(
+            f"{prefix} is not an installed AOTriton: {error.strerror}: {error.filename}",
+            hint="name the CMAKE_INSTALL_PREFIX of AOTriton's own build, with lib/ and include/",
+        ) from error
+    shutil.copytree(images / IMAGES, made / "lib" / IMAGES)
+    with tarfile.open(images / TEXTS) as texts:
+        unpack(texts, folder / "asm")
+    return made
+
+
+def _read_library(library: Path) -> SharedLibrary:
+    """Raises ReleaseError for another file than a library, OSError."""
+    try:
+        return read_shared_library(library)
+    except LibraryFileError as error:
+        raise ReleaseError(str(error), hint="build AOTriton's library again") from error
+
+
+def _hip_major(library: Path) -> int:
+    """HIP's release that the library is linked with. Raises ReleaseError."""
+    needed = _read_library(library).needed
+    majors = [match[1] for name in needed if (match := re.fullmatch(r"libamdhip64\.so\.(\d+)", name))]
+    return int(majors[0]) if majors else 7
+
+
+def _readable(request: VerifyRequest, virtual: VirtualHip, prefix: Path, client: Path) -> list[Path]:
+    python = [Path(sys.prefix), Path(sys.base_prefix)]
+    places = [request.root, prefix.parent, virtual.folder.parent, client.parent, *python]
+    return [place for place in places if not place.is_relative_to("/usr")]
+
+
+def _build_client(
+    root: Path, prefix: Path, virtual: VirtualHip, out: Path, programs: ReleasePrograms
+) -> Path:
+    """Compiles the client against the library. Raises ToolchainError."""
+    standin = root / "runtime" / "src" / "standin"
+    command = [
+        *find_compiler(os.environ), "-std=c++20", "-O1", str(_CLIENT), "-o", str(out), f"-I{standin}",
+        f"-I{prefix / 'include'}", "-D__HIP_PLATFORM_AMD__", f"-L{prefix / 'lib'}", "-laotriton_v2",
+        f"-L{virtual.folder}", "-lamdhip64", f"-Wl,-rpath,{prefix / 'lib'}",
+    ]  # fmt: skip
+    readable = [_CLIENT, standin, prefix, virtual.folder.parent]
+    done = programs.compile(command, readable=readable, writable=[out.parent], seconds=_COMPILE_SECONDS)
+    if done.status:
+        raise ToolchainError(
+            f"no program compiles against AOTriton's library:\n{done.stderr[:2000]}",
+            cause="its headers are those of another version than 0.13",
+            hint="name the prefix of a library that was built from the same checkout",
+        )
+    return out

@@ -1,0 +1,210 @@
+"""A synthetic checkout of AOTriton: generator, compiler, packer, and calls through its own library."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import triton
+
+from aotforge.errors import (
+    CompileError,
+    ReleaseError,
+    ToolchainError,
+    UnknownNameError,
+    UnsupportedError,
+    VerifyError,
+)
+from aotforge.formats.sums import SUMS
+from aotforge.pipeline.display import BuildDisplay
+from aotforge.upstream.images import UpstreamRequest, build_images
+from aotforge.upstream.verify import VerifyReport, VerifyRequest, verify_images
+from tests.support.runtime import CACHE, ROOT
+from vgpu.hip.build_hip import build_virtual_hip
+
+pytestmark = pytest.mark.compiler
+FIXTURE = ROOT / "tests" / "fixtures" / "aotriton"
+LIBRARY = (FIXTURE / "library" / "library.cpp").read_text()
+NAMED = os.environ.get("AOTFORGE_AOTRITON", "")
+REVISION = {"AOTRITON_CI_SUPPLIED_SHA1": "0" * 40, "AOTRITON_GIT_TREESHA1": "1" * 40}
+QUIET = BuildDisplay(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def request_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], UpstreamRequest]:
+    """Requests for the fixture's checkout, with a compile cache of this module's."""
+    base = tmp_path_factory.mktemp("source")
+    shutil.copytree(FIXTURE, base / "aotriton")
+
+    def made(output: Path) -> UpstreamRequest:
+        return UpstreamRequest(
+            root=ROOT,
+            source=base / "aotriton",
+            archs=("gfx90a",),
+            packages=Path(triton.__file__).parents[1],
+            output=output,
+            cache=base / "cache",
+            environment=REVISION,
+            jobs=1,
+        )
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def packs(request_of: Callable[[Path], UpstreamRequest], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("built") / "packs"
+    report = build_images(request_of(output), observer=QUIET)
+    assert len(report.images) == report.compiled == 6
+    assert not report.failed and not report.left_out
+    return output
+
+
+def library(source: str, folder: Path) -> Path:
+    """The fixture's library, installed with headers of AOTriton's interface."""
+    shutil.copytree(ROOT / "runtime" / "include", folder / "include")
+    config = (folder / "include" / "aotriton" / "config.h.in").read_text()
+    for name, value in (("MAJOR", "0"), ("MINOR", "13"), ("PATCH", "0")):
+        config = config.replace(f"@AOTRITON_VERSION_{name}@", value)
+    (folder / "include" / "aotriton" / "config.h").write_text(config)
+    (folder / "lib").mkdir()
+    (folder / "library.cpp").write_text(source)
+    hip = build_virtual_hip(CACHE).folder
+    subprocess.run(
+        ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "library.cpp", "-Iinclude",
+         f"-I{ROOT}/runtime/src/standin", f"-L{hip}", "-lamdhip64", "-ldl",
+         "-o", "lib/libaotriton_v2.so"],
+        cwd=folder,
+        check=True,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(LIBRARY, tmp_path_factory.mktemp("prefix"))
+
+
+def verify(prefix: Path, packs: Path) -> VerifyReport:
+    request = VerifyRequest(root=ROOT, prefix=prefix, images=packs, cache=CACHE, maxima=(16, 128))
+    return verify_images(request, observer=QUIET)
+
+
+def edited(request: UpstreamRequest, folder: Path, file: str, old: str, new: str) -> UpstreamRequest:
+    """The request for a checkout with a change in a kernel."""
+    shutil.copytree(FIXTURE, folder / "aotriton")
+    kernel = folder / "aotriton" / "modules" / "flash" / "kernel" / file
+    text = kernel.read_text()
+    assert old in text
+    kernel.write_text(text.replace(old, new))
+    return replace(request, source=folder / "aotriton")
+
+
+def test_every_image_is_executed(prefix: Path, packs: Path) -> None:
+    report = verify(prefix, packs)
+    assert [image.outcome for image in report.images] == ["passed"] * 6
+    assert report.calls == 10 and not report.refused
+    report.require_passed()
+
+
+def test_second_build_compiles_nothing_and_gives_the_same_bytes(
+    request_of: Callable[[Path], UpstreamRequest], packs: Path, tmp_path: Path
+) -> None:
+    report = build_images(request_of(tmp_path / "again"), observer=QUIET)
+    assert report.compiled == 0
+    assert (tmp_path / "again" / SUMS).read_bytes() == (packs / SUMS).read_bytes()
+
+
+def test_failing_image_stops_the_build_or_is_recorded(
+    request_of: Callable[[Path], UpstreamRequest], prefix: Path, tmp_path: Path
+) -> None:
+    request = edited(
+        request_of(tmp_path / "packs"),
+        tmp_path,
+        "forward.py",
+        "    columns, keys",
+        "    tl.static_assert(BLOCK > 64)\n    columns, keys",
+    )
+    with pytest.raises(CompileError) as raised:
+        build_images(request, observer=QUIET)
+    assert "2 of 6 compile jobs failed twice" in str(raised.value)
+    assert f"./dev upstream.images {request.source} --arch gfx90a" in str(raised.value)
+    assert "CAUSAL_TYPE=3" in str(raised.value) and not request.output.exists()
+    report = build_images(replace(request, skip_failed=True), observer=QUIET)
+    assert len(report.failed) == 2
+    verdicts = verify(prefix, request.output)
+    # the empty images are those of short keys, without which no backward is right
+    assert len(verdicts.refused) == 4 and "HIP's errors" in verdicts.refused[0]
+    with pytest.raises(VerifyError, match="4 calls fail"):
+        verdicts.require_passed()
+
+
+def test_wrong_image_and_wrong_table_are_found(
+    request_of: Callable[[Path], UpstreamRequest], prefix: Path, packs: Path, tmp_path: Path
+) -> None:
+    request = edited(
+        request_of(tmp_path / "packs"), tmp_path, "backward.py", "(others >= key", "(others > key"
+    )
+    build_images(request, observer=QUIET)
+    wrong = verify(prefix, request.output).of("failed")
+    assert [
+        "bwd_kernel_fuse" in image.functional and "CAUSAL_TYPE=3" in image.functional for image in wrong
+    ] == [True]
+    assert "DK is wrong" in wrong[0].failure or "DV is wrong" in wrong[0].failure
+    (tmp_path / "prefix").mkdir()
+    table = library(LIBRARY.replace("<= 64 ? 64 : 128", "<= 64 ? 128 : 64"), tmp_path / "prefix")
+    assert {image.functional.split(";")[0] for image in verify(table, packs).of("failed")} == {
+        "amd-gfx90a/flash/attn_fwd"
+    }
+
+
+def test_altered_packs_are_refused(prefix: Path, packs: Path, tmp_path: Path) -> None:
+    shutil.copytree(packs, tmp_path / "packs")
+    with next((tmp_path / "packs").rglob("*.zip")).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(ReleaseError, match="differs from SHA256SUMS"):
+        verify(prefix, tmp_path / "packs")
+
+
+def test_refused_requests(request_of: Callable[[Path], UpstreamRequest], tmp_path: Path) -> None:
+    request = request_of(tmp_path / "packs")
+    with pytest.raises(UnknownNameError, match="selects none of 4 functionals"):
+        build_images(replace(request, only="bf16"), observer=QUIET)
+    with pytest.raises(UnsupportedError, match="no images for gfx908"):
+        build_images(replace(request, archs=("gfx908",)), observer=QUIET)
+    with pytest.raises(UnsupportedError, match="is not a git repository"):
+        build_images(replace(request, environment={}), observer=QUIET)
+    with pytest.raises(UnsupportedError, match="names one value"):
+        build_images(replace(request, head_dims=(64,)), observer=QUIET)
+    with pytest.raises(ToolchainError, match="no Triton"):
+        build_images(replace(request, packages=tmp_path), observer=QUIET)
+    shutil.copytree(FIXTURE, tmp_path / "newer")
+    text = (FIXTURE / "CMakeLists.txt").read_text().replace("MINOR_INT 13", "MINOR_INT 14")
+    (tmp_path / "newer" / "CMakeLists.txt").write_text(text)
+    with pytest.raises(UnsupportedError, match=r"0\.14\.0, whose layout is not known"):
+        build_images(replace(request, source=tmp_path / "newer"), observer=QUIET)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NAMED, reason="needs AOTFORGE_AOTRITON")
+def test_images_of_a_real_checkout_are_the_same_in_two_builds(tmp_path: Path) -> None:
+    """With `pip install --target .aotforge/triton-3.7.0 triton==3.7.0 numpy pandas PyYAML`."""
+    request = UpstreamRequest(
+        root=ROOT,
+        source=Path(NAMED).absolute(),
+        archs=("gfx90a",),
+        packages=CACHE.parent / "triton-3.7.0",
+        output=tmp_path / "packs",
+        cache=tmp_path / "cache",
+        environment=os.environ,
+        head_dims=(64, 128),
+        only="bwd_preprocess;|attn_fwd;.*fp16.*=64;PADDED_HEAD=False;ENABLE_DROPOUT=False;CAUSAL_TYPE=3",
+    )
+    report = build_images(request, observer=QUIET)
+    assert len(report.images) == 33 and not report.failed
+    again = replace(request, output=tmp_path / "again", cache=tmp_path / "other")
+    assert build_images(again, observer=QUIET).compiled == report.compiled
+    assert (again.output / SUMS).read_bytes() == (request.output / SUMS).read_bytes()
