@@ -121,9 +121,7 @@ def bwd_dk_dv(
             True, WINDOW, WIDTH, PIECE, BLOCK_M, BLOCK_N, STAGES,
         )  # fmt: skip
         DK += batch * stride_dkz + head_k * stride_dkh
-        store_pieces(
-            DK, stride_dkn, start_k, seqlen_k, 0, WIDTH, dk, sm_scale, BLOCK_N, WIDTH, PIECE, True
-        )
+        store_pieces(DK, stride_dkn, start_k, seqlen_k, 0, WIDTH, dk, sm_scale, BLOCK_N, WIDTH, PIECE, True)
     else:
         dv = _sums(
             k, k, Q, DO, L, D, stride_qh, stride_qm, stride_doh, stride_dom, stride_lh, stride_dh, start_k,

@@ -26,12 +26,13 @@ from tests.integration.pytorch.stack import Stack, stack_of
 from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT, build_objects
 
-from .any_call import LEVELS, drawn
+from .any_call import FEW, LEVELS, drawn
 
 pytestmark = pytest.mark.compiler
 WORKER = [sys.executable, "-m", "tests.integration.vgpu.hip.any_call_worker"]
 SAMPLE = range(16)
 SWEEP = range(1000, 1200)
+FEW_QUERIES = range(FEW, FEW + 500)
 """Numbers of calls."""
 
 
@@ -114,3 +115,12 @@ def test_many_calls_with_the_default_pack(
     arch: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     record_property(f"{len(SWEEP)} calls on {arch}", check(arch, SWEEP, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1100"])
+def test_many_calls_of_few_queries(
+    arch: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """`tests.device.attention` makes the same ones on a device."""
+    record_property(f"{len(FEW_QUERIES)} calls on {arch}", check(arch, FEW_QUERIES, tmp_path))
