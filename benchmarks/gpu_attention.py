@@ -314,7 +314,7 @@ def few_queries(library: Library) -> Iterator[str]:
         ) -> dict[str, list[Call]]:
             calls = {"ours": [library.prepared(ATTN_FWD, case.values) for case in cases]}
             for name, every in paged.items():
-                calls[name] = [library.prepared(PAGED_ATTN, one.values) for one in every]
+                calls[name] = [library.prepared(PAGED_ATTN, pages.values) for pages in every]
             for made in zip(*(list(peers(case)) for case in cases), strict=True):
                 calls[made[0][0]] = [forward for _, forward, _ in made]
             return calls
