@@ -33,6 +33,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.gpu_times import Call, milliseconds, milliseconds_each, sets_of
 from kernels.flash.operators import ATTN_BWD, ATTN_FWD
 from kernels.flash_atomic.operators import ATTN_BWD_ATOMIC
+from kernels.flash_paged.operators import PAGED_ATTN
 
 CUDA = 2
 KINDS = ["ptr", "i32", "i64", "u64", "f32"]
@@ -42,6 +43,8 @@ _BOUND = {torch.float16: 5e-3, torch.bfloat16: 3e-2}
 _TOKENS = 16384
 _FEATURES = 2048
 """Heads times head_dim."""
+_PAGE_SIZES = (0, 16)
+"""0: K and V of a sequence are one page."""
 FEW = (
     (1, 1, 1024, 64, 8, 128), (1, 1, 32768, 64, 8, 128), (8, 1, 8192, 64, 8, 128), (64, 1, 4096, 64, 8, 128),
     (1, 16, 8192, 64, 8, 128), (8, 16, 8192, 64, 8, 128), (64, 1, 2048, 32, 32, 128),
@@ -229,6 +232,65 @@ def by_shape(library: Library, widths: tuple[int, ...], lengths: tuple[int, ...]
                 yield row(f"backward {title}", 2.5 * case.gigaflops, backward, "TFLOP/s")
 
 
+class Pages:
+    """A problem's calls of `paged_attn`: queries of all sequences one after the other, pages in a random
+    order, keys in as many splits as give each multiprocessor a program."""
+
+    def __init__(self, case: Attention, page_size: int) -> None:
+        batch, heads, queries, width = case.q.shape
+        heads_k, keys = case.k.shape[1:3]
+        self._size, self._case = page_size or keys, case
+        self.q = case.q.transpose(1, 2).reshape(-1, heads, width).contiguous()
+        self.out = torch.full_like(self.q, float("nan"))
+        pages = keys // self._size
+        self._table = torch.randperm(batch * pages, device="cuda", dtype=torch.int32).view(batch, pages)
+        # a single page keeps its rows: (pages, heads, rows, head_dim)
+        self._k, self._v = (
+            self._placed(x) if page_size else x[self._table[:, 0].argsort()] for x in (case.k, case.v)
+        )
+        self._starts = torch.arange(0, (batch + 1) * queries, queries, device="cuda", dtype=torch.int32)
+        self._lengths = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        rows = queries * case.group
+        programs = batch * heads_k * (1 if rows <= 16 else -(-rows // 64))
+        most = torch.cuda.get_device_properties(0).multi_processor_count // programs
+        self._split_keys = -(-keys // max(1, min(most, keys // 128)))
+        self._splits = -(-keys // self._split_keys)
+        self._parts = torch.empty((self.q.shape[0], heads, self._splits, width + 1), device="cuda")
+
+    def _placed(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, heads, keys, head_dim) as pages whose rows have all heads."""
+        batch, heads, keys, width = x.shape
+        rows = x.transpose(1, 2).reshape(batch * keys // self._size, self._size, heads, width)
+        return rows[self._table.view(-1).argsort()].transpose(1, 2)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """As the operator takes them."""
+        same = ("batch", "num_head_q", "num_head_k", "group", "sm_scale", "head_dim", "dtype")
+        lists = {"block_table": self._table, "cu_seqlens_q": self._starts, "seqused_k": self._lengths}
+        tokens, heads, splits, _ = self._parts.shape
+        values: dict[str, float] = {name: self._case.values[name] for name in same}
+        tensors = {"Q": self.q, "Out": self.out, "K": self._k, "V": self._v, "O_part": self._parts} | lists
+        values |= {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        values["L_part"] = self._parts.data_ptr() + 4 * self._parts[..., 1:].numel()
+        for name, tensor in {"k": self._k, "v": self._v}.items():
+            page, head, row, _ = tensor.stride()
+            values |= {f"stride_{name}p": page, f"stride_{name}h": head, f"stride_{name}n": row}
+        for name, tensor in {"q": self.q, "o": self.out}.items():
+            values |= {f"stride_{name}m": tensor.stride(0), f"stride_{name}h": tensor.stride(1)}
+        return values | {
+            "stride_table": self._table.stride(0), "rows": self._case.group * self._case.q.shape[2],
+            "page_size": self._size, "num_splits": splits, "split_keys": self._split_keys,
+            "rows_combined": tokens * heads if splits > 1 else 0, "window_left": -1,
+            "cache": self._case.values["dtype"],
+        }  # fmt: skip
+
+    def of_first_sequence(self) -> torch.Tensor:
+        """Results in the order of the problem's."""
+        batch, _, queries, _ = self._case.q.shape
+        return self.out.unflatten(0, (batch, queries)).transpose(1, 2)
+
+
 def few_queries(library: Library) -> Iterator[str]:
     """Rows of calls with few queries, in microseconds and in bytes of K and V per second."""
     for batch, queries, keys, heads, heads_k, width in FEW:
@@ -241,17 +303,35 @@ def few_queries(library: Library) -> Iterator[str]:
             for _ in range(sets_of(size))
         ]  # fmt: skip
 
-        def make(cases: Sequence[Attention] = cases) -> dict[str, list[Call]]:
+        paged = {
+            f"ours, pages of {size}" if size else "ours, one page": [Pages(case, size) for case in cases]
+            for size in _PAGE_SIZES
+            if width in {64, 128}
+        }
+
+        def make(
+            cases: Sequence[Attention] = cases, paged: Mapping[str, list[Pages]] = paged
+        ) -> dict[str, list[Call]]:
             calls = {"ours": [library.prepared(ATTN_FWD, case.values) for case in cases]}
+            for name, every in paged.items():
+                calls[name] = [library.prepared(PAGED_ATTN, pages.values) for pages in every]
             for made in zip(*(list(peers(case)) for case in cases), strict=True):
                 calls[made[0][0]] = [forward for _, forward, _ in made]
             return calls
 
         times = milliseconds_each(make)
-        if (error := cases[0].error({"out": cases[0].out})) > _BOUND[torch.bfloat16]:
-            raise RuntimeError(f"relative error {error:.2e} of {tuple(cases[0].q.shape)}")
+        results = {"ours": cases[0].out} | {
+            name: every[0].of_first_sequence() for name, every in paged.items()
+        }
+        for name, out in results.items():
+            if (error := cases[0].error({"out": out})) > _BOUND[torch.bfloat16]:
+                raise RuntimeError(f"{name}: relative error {error:.2e} of {tuple(cases[0].q.shape)}")
         title = (
-            f"B {batch}, Sq {queries}, Sk {keys}, {heads}:{heads_k}, D {width}: {1000 * times['ours']:.1f} us"
+            f"B {batch}, Sq {queries}, Sk {keys}, {heads}:{heads_k}, D {width}: "
+            + ", ".join(
+                f"{name} {1000 * time:.1f}" for name, time in times.items() if name.startswith("ours")
+            )
+            + " us"
         )
         yield row(title, size / 1e6, times, "GB/s")
 

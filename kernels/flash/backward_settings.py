@@ -35,6 +35,8 @@ class Tuned:
     matrix instruction one read of shared memory feeds. `archs`: those of the file that it is for (all when
     empty).
     `spills`: hardware ran its images with spilled registers faster than every setting without.
+    `single`: backward_single.py, whose programs make dK or dV, for heads of exactly `max_width`; those that make
+    dV take `value_m` queries at a time in `value_stages`.
     `registers`: how many a thread may have on archs of sm_90.yaml (0: the assembler chooses, and may spill to
     have fewer than fit).
     """
@@ -59,6 +61,9 @@ class Tuned:
     archs: tuple[str, ...] = ()
     spills: bool = False
     registers: int = 0
+    single: bool = False
+    value_m: int = 0
+    value_stages: int = 0
 
     def fits(self, arch: str, functional: Functional) -> bool:
         """Whether this configuration is for the functional on this arch."""
@@ -66,9 +71,30 @@ class Tuned:
         return (
             (not self.archs or arch in self.archs)
             and int(functional["width"]) <= self.max_width
+            and (int(functional["width"]) == self.max_width or not self.single)
             and (not self.dtypes or functional["dtype"] in self.dtypes)
             and (not self.masks or functional.get("mask") in self.masks)
-            and (plain or not self.plain)
+            and (plain or not (self.plain or self.single))
+        )
+
+    def setting_of_one_result(self, width: int, when: tuple[Condition, ...]) -> Setting:
+        """The image of backward_single.py."""
+        return TimedSetting(
+            source="backward_single.py",
+            constants={
+                "BLOCK_M": self.block_m,
+                "VALUE_M": self.value_m,
+                "BLOCK_N": self.block_n,
+                "PART": width // 2,  # two programs for a block of keys
+                "PIECE": min(self.piece, 1 << width.bit_length() - 1),
+                "STAGES": self.num_stages,
+                "VALUE_STAGES": self.value_stages,
+            },
+            when=(*when, Equals(value="varlen_bits", to=0)),
+            unaligned=False,
+            num_warps=self.num_warps,
+            num_stages=self.num_stages,
+            spills=self.spills,
         )
 
     def setting(
@@ -116,8 +142,9 @@ def backward_settings(kernel: str, target: Target, functional: Functional) -> tu
     serves every call."""
     table = _table(kernel, target.arch, target.warp_size)
     fitting = [entry for entry in table if entry.fits(target.arch, functional)]
-    found = next((entry for entry in fitting if not entry.general), None)
-    others = [entry for entry in fitting if not entry.hinted]
+    found = next((entry for entry in fitting if not (entry.general or entry.single)), None)
+    single = next((entry for entry in fitting if entry.single), None)
+    others = [entry for entry in fitting if not (entry.hinted or entry.single)]
     if found is None or not others:
         return ()
     general = next((entry for entry in others if entry.general), others[0])
@@ -133,6 +160,7 @@ def backward_settings(kernel: str, target: Target, functional: Functional) -> tu
     unrolled = functional["dtype"] == "fp32" and 64 < width <= 256 and not found.hold
     exact = found.exact and not (unrolled and UNROLLED in traits)
     return (
+        *([single.setting_of_one_result(width, when)] if single else []),
         *([found.setting(kernel, width, when, exact=True, apart=apart)] if exact else []),
         general.setting(kernel, width, (), exact=False, apart=apart),
     )

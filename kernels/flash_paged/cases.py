@@ -102,30 +102,34 @@ def _invocation(
     return Invocation(values=values, inputs=inputs, outputs=outputs, expected=expected)
 
 
-def _one(bounded: Bounded, same: list[Float], dtype: DType) -> Expected:
-    return Expected(bounded=bounded, same_precision=same, dtype=dtype)
+def _one(
+    bounded: Bounded, same: list[Float], dtype: DType, cut_off: Callable[[], list[Float]] | None = None
+) -> Expected:
+    return Expected(bounded=bounded, same_precision=same, dtype=dtype, cut_off=cut_off)
 
 
-def _stacked(parts: list[Float]) -> Float:
-    return np.stack(parts, axis=2)
+def _same(problem: Problem, step: int, *, cut_off: bool = False) -> tuple[Float, Float]:
+    """Out and L, or those of all splits."""
+    if problem.splits == 1:
+        return same_precision.complete(problem, step, cut_off=cut_off)
+    every = [same_precision.complete(problem, step, n, cut_off=cut_off) for n in range(problem.splits)]
+    return np.stack([out for out, _ in every], axis=2), np.stack([lse for _, lse in every], axis=2)
 
 
 def _expected(problem: Problem, names: tuple[str, ...]) -> dict[str, Expected | Exact]:
-    if problem.splits == 1:
-        results = complete(problem)
-        same = [same_precision.complete(problem, step) for step in same_precision.STEPS]
-        kinds = {"Out": problem.dtype, "L": "fp32"}
-    else:
-        results = partial_results(problem)
-        every = [
-            [same_precision.complete(problem, step, split) for split in range(problem.splits)]
-            for step in same_precision.STEPS
-        ]
-        same = [(_stacked([out for out, _ in one]), _stacked([lse for _, lse in one])) for one in every]
-        kinds = {"O_part": "fp32", "L_part": "fp32"}
+    split = problem.splits > 1
+    results = partial_results(problem) if split else complete(problem)
+    kinds: dict[str, DType] = (
+        {"O_part": "fp32", "L_part": "fp32"} if split else {"Out": problem.dtype, "L": "fp32"}
+    )
     bounded = (results.out, results.lse)
+    same = [_same(problem, step) for step in same_precision.STEPS]
+
+    def cut_off(place: int) -> list[Float]:
+        return [_same(problem, same_precision.CUT_OFF_STEP, cut_off=True)[place]]
+
     return {
-        name: _one(bounded[i], [one[i] for one in same], kinds[name])
+        name: _one(bounded[i], [one[i] for one in same], kinds[name], partial(cut_off, i))
         for i, name in enumerate(kinds)
         if name in names
     }

@@ -3,7 +3,7 @@
 Covered: queries and results in fp16 and bf16, a cache of their type, int8, fp8 e4m3 or fp8 e5m2, head_dim 64
 and 128, any page size, group, lengths, causal or not, a left window, a soft cap, sinks. Everything but
 types and head_dim is a run-time value, so that few images serve all calls. Tensors are aligned to 16 bytes:
-there are no images for others, and the library refuses such calls. NVIDIA's archs are not served yet.
+there are no images for others, and the library refuses such calls.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from aotforge.rules import (
     Term,
     dtypes,
 )
+from aotforge.timed_rules import TimedSetting
 
 from .operators import PAGED_ATTN, RESHAPE_AND_CACHE
 
@@ -42,7 +43,8 @@ class Tuned:
     """A configuration for head_dim up to `max_width`, some dtypes, matrix units and archs (all when empty).
 
     `few`: for calls of at most 16 rows. `same`: for caches of the queries' type alone, whose elements need no
-    registers for their conversion. `step`: columns of Q K^T at a time (0: all, with Q in registers).
+    registers for their conversion. `step`: columns of Q K^T at a time (0: all, with Q in registers). `spills`:
+    hardware ran its images with spilled registers faster than every setting without.
     """
 
     max_width: int
@@ -58,11 +60,14 @@ class Tuned:
     dtypes: tuple[str, ...] = ()
     matrix: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
+    spills: bool = False
 
     def fits(self, target: Target, functional: Functional) -> bool:
         """Whether the row is for the target, and its tiles of Q, K and V are within shared memory."""
         width = int(functional["width"])
-        held = 2 * 2 * self.block_n * width * max(self.num_stages, 1) + 2 * self.block_m * width
+        # a stage loads page numbers, the next one K and V from there
+        tiles = max((self.num_stages - 1) // 2, 1)
+        held = 2 * 2 * self.block_n * width * tiles + 2 * self.block_m * width
         return (
             width <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
@@ -75,7 +80,7 @@ class Tuned:
     def setting(self) -> Setting:
         """As the plan takes it."""
         when: tuple[Condition, ...] = (Between(value="rows", high=_FEW),) if self.few else ()
-        return Setting(
+        return TimedSetting(
             constants={"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "STEP": self.step},
             when=when,
             unaligned=False,
@@ -83,16 +88,18 @@ class Tuned:
             num_stages=self.num_stages,
             waves_per_eu=self.waves_per_eu,
             matrix_instr_nonkdim=self.mfma,
+            spills=self.spills,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of the kernels that combine splits and write into pages."""
+    """A row of the kernels that combine splits and write into pages, for some archs (all when empty)."""
 
     block: int = 0
     num_warps: int = 1
     num_stages: int = 1
+    archs: tuple[str, ...] = ()
 
 
 @cache
@@ -106,7 +113,7 @@ def attention_settings(target: Target, functional: Functional) -> tuple[Setting,
     """
     fitting = [row for row in _table(target.arch, target.warp_size) if row.fits(target, functional)]
     many = next((row for row in fitting if not row.few), None)
-    if many is None or target.vendor == "nvidia":
+    if many is None:
         return ()
     few = next((row for row in fitting if row.few), None)
     if few is None or replace(few, few=False, same=many.same) == many:
@@ -118,12 +125,15 @@ def _row_settings(kernel: str, constant: str = "") -> Callable[[Target, Function
     """The first row of a kernel without tiles of Q, K and V; `constant` is the name of its block."""
 
     def settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-        if target.vendor == "nvidia":
-            return ()
-        row = tuning().rows(f"flash_paged.{kernel}", target.arch, target.warp_size, Row)[0]
-        constants = {constant: row.block} if constant else {}
-        return (
-            Setting(constants=constants, unaligned=False, num_warps=row.num_warps, num_stages=row.num_stages),
+        rows = tuning().rows(f"flash_paged.{kernel}", target.arch, target.warp_size, Row)
+        return tuple(
+            Setting(
+                constants={constant: row.block} if constant else {},
+                unaligned=False,
+                num_warps=row.num_warps,
+                num_stages=row.num_stages,
+            )
+            for row in [one for one in rows if not one.archs or target.arch in one.archs][:1]
         )
 
     return settings

@@ -1,7 +1,8 @@
 """The same computations in the same precision, in numpy: they have the errors that any kernel's have.
 
 Every step is formed in float64 and rounded. `step` products or splits are added at a time, 0: all at once; no
-function knows a kernel's block sizes. Exponentials are powers of two.
+function knows a kernel's block sizes. Exponentials are powers of two. `cut_off`: products are added as matrix
+units do that cut sums off, as in kernels/flash.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from .problems import Mask, Problem
 from .reference import gathered, queries_of
 
 STEPS = (0, 1, 4, 16, 64)
+CUT_OFF_STEP, _CUT_OFF_BITS = 16, 25
+"""Of matrix units that cut sums off: products at a time, and bits below the leading one of the largest."""
 _LOG2E, _LN2 = np.float32(np.log2(np.e)), np.float32(np.log(2.0))
 Single = npt.NDArray[np.float32]
 
@@ -40,11 +43,23 @@ def _exp2(x: npt.ArrayLike) -> Single:
     return _single(np.exp2(np.asarray(x, dtype=np.float64)))
 
 
-def _scores(problem: Problem, q: Float, k: Float, seen: Mask, step: int) -> Single:
+def _added(total: Float | Single, left: Float, right: Float, *, cut_off: bool) -> Single:
+    """total + left @ right, one head after the other."""
+    if not cut_off:
+        return _single(total + left @ right)
+    products = left[..., None, :] * np.swapaxes(right, 1, 2)[:, None]
+    terms = np.concatenate([np.asarray(total, np.float64)[..., None], products], axis=-1)
+    last = np.frexp(np.abs(terms).max(axis=-1))[1] - 1 - _CUT_OFF_BITS
+    exact = np.ldexp(np.trunc(np.ldexp(terms, -last[..., None])).sum(axis=-1), last)
+    near = _single(exact)
+    return np.where(np.abs(near) > np.abs(exact), np.nextafter(near, np.float32(0.0)), near)
+
+
+def _scores(problem: Problem, q: Float, k: Float, seen: Mask, step: int, *, cut_off: bool) -> Single:
     """Times log2(e)."""
     total = np.zeros((*q.shape[:2], k.shape[1]), dtype=np.float32)
     for columns in _blocks(q.shape[2], step):
-        total = _single(total + q[..., columns] @ np.swapaxes(k[..., columns], 1, 2))
+        total = _added(total, q[..., columns], np.swapaxes(k[..., columns], 1, 2), cut_off=cut_off)
     unit = _single(np.float32(problem.sm_scale) * np.float32(problem.scales[0]))
     if not problem.softcap:
         total = total * _single(unit * _LOG2E)
@@ -59,10 +74,12 @@ def _shift(top: Single) -> Single:
     return np.where(np.isfinite(top), top, np.float32(0.0))
 
 
-def attention(problem: Problem, sequence: int, step: int, split: int | None = None) -> tuple[Float, Float]:
+def attention(
+    problem: Problem, sequence: int, step: int, split: int | None = None, *, cut_off: bool = False
+) -> tuple[Float, Float]:
     """(out, lse) of one sequence as a kernel stores them, of all splits or of one in float32."""
     q, k, v = queries_of(problem, sequence), *(gathered(problem, sequence, name) for name in "KV")
-    scores = _scores(problem, q, k, problem.visible(sequence, split), step)
+    scores = _scores(problem, q, k, problem.visible(sequence, split), step, cut_off=cut_off)
     top = np.full(scores.shape[:2], -np.inf, dtype=np.float32)
     total = np.zeros(scores.shape[:2], dtype=np.float32)
     out = np.zeros((*scores.shape[:2], v.shape[2]), dtype=np.float32)
@@ -70,7 +87,7 @@ def attention(problem: Problem, sequence: int, step: int, split: int | None = No
         above = np.maximum(top, scores[..., keys].max(axis=-1, initial=-np.inf))
         p, correction = _exp2(scores[..., keys] - _shift(above)[..., None]), _exp2(top - _shift(above))
         total = _single(total * correction + p.sum(axis=-1, dtype=np.float64))
-        out = _single(out * correction[..., None] + rounded(p, problem.dtype) @ v[:, keys])
+        out = _added(out * correction[..., None], rounded(p, problem.dtype), v[:, keys], cut_off=cut_off)
         top = above
     partial = split is not None
     if problem.sinks and not partial:
@@ -98,9 +115,12 @@ def _finished(
     return np.swapaxes(result, 0, 1), np.swapaxes(lse, 0, 1).astype(np.float64)
 
 
-def complete(problem: Problem, step: int, split: int | None = None) -> tuple[Float, Float]:
+def complete(
+    problem: Problem, step: int, split: int | None = None, *, cut_off: bool = False
+) -> tuple[Float, Float]:
     """Of all sequences."""
-    found = [attention(problem, sequence, step, split) for sequence in range(len(problem.queries))]
+    sequences = range(len(problem.queries))
+    found = [attention(problem, sequence, step, split, cut_off=cut_off) for sequence in sequences]
     return np.concatenate([out for out, _ in found]), np.concatenate([lse for _, lse in found])
 
 

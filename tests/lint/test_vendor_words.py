@@ -91,7 +91,6 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/plan/checks.py", "waves_per_eu matrix_instr_nonkdim kpack", _SETTING),
     ("kernels/*", f"mfma waves_per_eu matrix_instr_nonkdim kpack {ARCH}",
      "columns of manifests/tuning, and the fields of Setting"),
-    ("kernels/flash_paged/rules.py", "nvidia", "its archs have no settings yet"),
     ("kernels/*/*_warpgroups.py", "nvidia",
      "names of Triton's modules for the instructions that they are written for"),
     ("aotforge/rules.py", "wavefront lds",

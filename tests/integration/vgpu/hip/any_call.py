@@ -15,6 +15,8 @@ _LAYOUTS = (
     Layout(), Layout(order=(0, 2, 1)), Layout(order=(1, 0, 2), row_padding=8),
         Layout(order=(2, 0, 1), row_padding=3, offset=37),
 )  # fmt: skip
+FEW = 10_000
+"""Calls from this number on have few queries."""
 _WORK = 3_000_000
 """Products of a call at most: a virtual GPU computes them one after another."""
 
@@ -30,7 +32,10 @@ class Call:
 
 
 def drawn(number: int) -> Call:
-    """The call of this number: always the same."""
+    """The call of this number: always the same. Those from FEW on have 1 to 16 queries and head_dim 8 to 512,
+    in 16 bits, without dropout and bias.
+    """
+    few = number >= FEW
     rng = random.Random(number)
     heads_k, batch = rng.randint(1, 2), rng.randint(1, 3)
     dim = rng.choice([rng.randint(1, 512), 8 * rng.randint(1, 64), rng.choice([32, 64, 96, 128, 256, 512])])
@@ -53,8 +58,18 @@ def drawn(number: int) -> Call:
         else None,
         seed=number,
     )
+    if few:
+        case = replace(
+            case,
+            dtype=rng.choice(("fp16", "bf16")),
+            seqlen_q=rng.randint(1, 16),
+            seqlen_k=rng.choice([rng.randint(1, 600), rng.randint(1, 40)]),
+            head_dim=max(dim, 8),
+            head_dim_v=None if case.head_dim_v is None else max(case.head_dim_v, 8),
+            dropout=None,
+        )
     case = _smaller(case)
-    mask = rng.choice(("none", "causal", "window", "bias"))
+    mask = rng.choice(("none", "causal", "window") if few else ("none", "causal", "window", "bias"))
     if mask == "bias":
         bias = Bias(
             kind=rng.choice(("normal", "masked", "lowest")),

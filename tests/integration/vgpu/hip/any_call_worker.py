@@ -50,7 +50,7 @@ class Caller:
             read = {name: tensor_of(case, name, _logical(case, name, made[name])) for name in made}
             self._make(call, "backward", given | read | {"DO": tensor_of(case, "DO", inputs["DO"])}, results)
             made |= results
-        return _shares(case, inputs, {name: _logical(case, name, tensor) for name, tensor in made.items()})
+        return shares_of(case, inputs, {name: _logical(case, name, tensor) for name, tensor in made.items()})
 
     def _make(
         self, call: Call, function: str, inputs: Mapping[str, Guarded], outputs: Mapping[str, Guarded]
@@ -115,7 +115,8 @@ def _logical(case: Case, name: str, tensor: Guarded) -> Float:
     return np.swapaxes(values, 1, 2) if name == "L" and case.lse_swapped else values
 
 
-def _shares(case: Case, inputs: Mapping[str, Float], results: Mapping[str, Float]) -> dict[str, float]:
+def shares_of(case: Case, inputs: Mapping[str, Float], results: Mapping[str, Float]) -> dict[str, float]:
+    """The largest error of each result as a share of its bound."""
     worst = dict.fromkeys(results, 0.0)
     for part in case.parts():
         own = part.all_of(inputs)

@@ -26,7 +26,7 @@ from tests.integration.pytorch.stack import Stack, stack_of
 from tests.support.families import plan_project
 from tests.support.runtime import CACHE, ROOT, build_objects
 
-from .any_call import LEVELS, drawn
+from .any_call import FEW, LEVELS, drawn
 
 pytestmark = pytest.mark.compiler
 WORKER = [sys.executable, "-m", "tests.integration.vgpu.hip.any_call_worker"]
@@ -114,3 +114,13 @@ def test_many_calls_with_the_default_pack(
     arch: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     record_property(f"{len(SWEEP)} calls on {arch}", check(arch, SWEEP, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(FEW, FEW + 500, 100))
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1100"])
+def test_many_calls_of_few_queries(
+    arch: str, first: int, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """`tests.device.attention` makes the same ones on a device."""
+    record_property(f"100 calls on {arch}", check(arch, range(first, first + 100), tmp_path))
