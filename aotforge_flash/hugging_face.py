@@ -10,18 +10,40 @@ from .checks import refuse
 from .functions import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
 Tensor = torch.Tensor
-NAMES = ("aotforge", "aotforge_flash")
-"""Continuous batching takes names with `flash` alone; models that list theirs, as gpt-oss, others alone."""
+NAMES = ("aotforge", "aotforge_flash_2")
+"""Continuous batching takes names with `flash` alone, and block tables with a 2 after it; models that list theirs, as
+gpt-oss, take others alone."""
 
 
 def register() -> tuple[str, ...]:
     """Makes the names valid for `attn_implementation` of transformers 5 and newer, and returns them."""
-    from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415 - not needed otherwise
+    from transformers import (  # noqa: PLC0415 - not needed otherwise
+        AttentionInterface,
+        AttentionMaskInterface,
+        modeling_flash_attention_utils,
+    )
 
     for name in NAMES:
         AttentionInterface.register(name, attention)
         AttentionMaskInterface.register(name, key_mask)
+    _serve_imports(modeling_flash_attention_utils)
     return NAMES
+
+
+def _serve_imports(utilities: Any) -> None:
+    """For a name with `flash` transformers imports functions of a package, which has no interface to add one."""
+    original = getattr(utilities, "_lazy_imports", None)
+    if original is None or hasattr(original, "of_aotforge"):
+        return
+
+    def lazy_imports(implementation: str | None, *rest: Any, **named: Any) -> Any:
+        if implementation not in NAMES:
+            return original(implementation, *rest, **named)
+        own = (flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache)
+        return *own, utilities._pad_input, utilities._unpad_input
+
+    lazy_imports.of_aotforge = True  # type: ignore[attr-defined]
+    utilities._lazy_imports = lazy_imports
 
 
 def key_mask(
