@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-Tensor = torch.Tensor
 QUERIES = {torch.float16: 2, torch.bfloat16: 3}
 """Element types of queries, and their numbers in operator values."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from .checks import QUERIES, NotServedError
+from .checks import QUERIES
+from .definitions import gradients, operator, shapes
 from .library import launch
 
-Tensor = torch.Tensor
 _COMPACT = 0x0B0B
 """`varlen_bits` of sequences one after the other, on both sides, with their starts in one array each."""
 _BOTTOM_RIGHT = -2147483646
@@ -20,7 +21,11 @@ def _axes(tensor: Tensor, letters: str, row: str) -> dict[str, int]:
     """Strides of (batch, rows, heads, columns) or (rows, heads, columns)."""
     strides = tensor.stride()
     plane = strides[0] if tensor.dim() == 4 else 0
-    return {f"stride_{letters}z": plane, f"stride_{letters}{row}": strides[-3], f"stride_{letters}h": strides[-2]}
+    return {
+        f"stride_{letters}z": plane,
+        f"stride_{letters}{row}": strides[-3],
+        f"stride_{letters}h": strides[-2],
+    }
 
 
 def _statistics(tensor: Tensor, letter: str) -> dict[str, int]:
@@ -75,8 +80,13 @@ def _rows_of(q: Tensor) -> tuple[int, ...]:
     return (q.shape[0], q.shape[2], q.shape[1]) if q.dim() == 4 else (q.shape[1], q.shape[0])
 
 
-@torch.library.custom_op("aotforge_flash::forward", mutates_args=())
-def forward(
+_LAYOUT = (
+    "Tensor? starts_q, Tensor? starts_k, SymInt longest_q, SymInt longest_k, float scale, int left, int right"
+)
+
+
+@operator("forward", f"(Tensor q, Tensor k, Tensor v, {_LAYOUT}) -> (Tensor, Tensor)")
+def _forward(
     q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor | None, starts_k: Tensor | None,
     longest_q: int, longest_k: int, scale: float, left: int, right: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -91,13 +101,17 @@ def forward(
     return out, lse
 
 
-@forward.register_fake
+@shapes("forward")
 def _(q: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), q.new_empty(_rows_of(q), dtype=torch.float32)
 
 
-@torch.library.custom_op("aotforge_flash::backward", mutates_args=())
-def backward(
+@operator(
+    "backward",
+    f"(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_LAYOUT})"
+    " -> (Tensor, Tensor, Tensor)",
+)
+def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
     starts_q: Tensor | None, starts_k: Tensor | None,
     longest_q: int, longest_k: int, scale: float, left: int, right: int,
@@ -106,7 +120,7 @@ def backward(
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     made = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v)]
     if not q.numel() or not k.numel():
-        return tuple(x.zero_() for x in made)  # type: ignore[return-value]
+        return tuple(x.zero_() for x in made)
     if starts_q is not None:
         for x in made:
             x.zero_()  # tokens beyond the last sequence have no gradient
@@ -117,11 +131,13 @@ def backward(
         DQ=(made[0], "dq", "m"), DK=(made[1], "dk", "n"), DV=(made[2], "dv", "n"),
     )  # fmt: skip
     values |= {"L": lse.data_ptr(), "D": delta.data_ptr()}
-    launch("attn_bwd", {**values, **_statistics(lse, "l"), **_statistics(delta, "d")}, q.device, _described(q, k))
+    launch(
+        "attn_bwd", {**values, **_statistics(lse, "l"), **_statistics(delta, "d")}, q.device, _described(q, k)
+    )
     return made[0], made[1], made[2]
 
 
-@backward.register_fake
+@shapes("backward")
 def _(_grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_others: Any) -> tuple[Tensor, Tensor, Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
@@ -129,9 +145,6 @@ def _(_grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_others: Any) -> tuple[Te
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, starts_q, starts_k, *ctx.rest = inputs
     ctx.save_for_backward(q, k, v, *output, starts_q, starts_k)
-    left, right = ctx.rest[-2:]
-    # the operators' windows count from each sequence's top left: the same where both lengths are
-    ctx.refused = starts_q is not None and left >= 0 and starts_q is not starts_k
 
 
 def _gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
@@ -139,7 +152,9 @@ def _gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Any, ...]:
     return *backward(grad, q, k, v, out, lse, starts_q, starts_k, *ctx.rest), *(None,) * 7
 
 
-forward.register_autograd(_gradients, setup_context=_setup)
+gradients("forward", _gradients, _setup)
+forward = torch.ops.aotforge_flash.forward.default
+backward = torch.ops.aotforge_flash.backward.default
 
 
 def _described(q: Tensor, k: Tensor) -> str:
@@ -147,6 +162,3 @@ def _described(q: Tensor, k: Tensor) -> str:
         f"attention of {str(q.dtype).removeprefix('torch.')}, head_dim {q.shape[-1]}, "
         f"{q.shape[-2]} heads, {k.shape[-2]} of keys"
     )
-
-
-__all__ = ["NotServedError", "backward", "forward"]

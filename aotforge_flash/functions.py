@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from . import dense
 from .checks import (
@@ -22,7 +23,6 @@ from .checks import (
 )
 from .paged import paged, write
 
-Tensor = torch.Tensor
 _WIDTHS = (64, 128)
 """head_dim of the images for pages."""
 
@@ -46,7 +46,11 @@ def _padded_width(width: int) -> int:
 
 
 def _refuse_right(left: int, right: int) -> None:
-    refuse(right > 0, "window_size", f"({left}, {right}): over pages, and with softcap or sinks, right is -1 or 0")
+    refuse(
+        right > 0,
+        "window_size",
+        f"({left}, {right}): over pages, and with softcap or sinks, right is -1 or 0",
+    )
 
 
 def _scale(softmax_scale: float | None, width: int) -> float:
@@ -107,7 +111,7 @@ def flash_attn_varlen_func(
     deterministic: bool = False, return_attn_probs: bool = False, block_table: Tensor | None = None,
     s_aux: Tensor | None = None,
 ) -> Any:  # fmt: skip
-    """Attention of packed sequences (tokens, heads, head_dim); with block_table k and v are caches of pages."""
+    """Attention of packed sequences (tokens, heads, head_dim); with block_table k and v have pages."""
     check_queries(q, "total_q nheads headdim")
     refuse_unserved(alibi_slopes, dropout_p)
     width = q.shape[-1]
@@ -137,7 +141,8 @@ def flash_attn_varlen_func(
         table = (cu_seqlens_k[:-1, None] + key).clamp(max=max(k.shape[0] - 1, 0))
         out, lse = paged(
             _aligned(q, wide), _aligned(k, wide)[:, None], _aligned(v, wide)[:, None],  # pages of one key
-            table, cu_seqlens_q, used, *longest, scale, right == 0, left, softcap, 0, _sinks(s_aux, q), None, None,
+            table, cu_seqlens_q, used, *longest, scale, right == 0, left, softcap, 0,
+            _sinks(s_aux, q), None, None,
         )  # fmt: skip
         out = out[..., :width]
     else:
@@ -178,12 +183,12 @@ def flash_attn_with_kvcache(
     if k is not None:
         require(v is not None, "v", "is needed with k")
         check_tensor("k", k, (batch, None, k_cache.shape[2], width), q)
-        check_tensor("v", v, k.shape, q)  # type: ignore[arg-type]
+        check_tensor("v", v, k.shape, q)
         if not torch.compiler.is_compiling():
             check_values("cache_seqlens", used, 0, capacity - k.shape[1])
         if rotary_cos is not None:
             k = _rotated(k, used, rotary_cos, rotary_sin, rotary_interleaved, fixed=False)
-        _append(k, v, k_cache, v_cache, table, used, scales)  # type: ignore[arg-type]
+        _append(k, v, k_cache, v_cache, table, used, scales)
         used = used + k.shape[1]
     out, lse = paged(
         _aligned(q, width).reshape(batch * n_q, heads, width), k_cache, v_cache, table,
@@ -264,7 +269,9 @@ def _table_of(
     if cache_batch_idx is not None:
         check_table("cache_batch_idx", cache_batch_idx, (q.shape[0],), q)
         return cache_batch_idx[:, None].contiguous()
-    require(k_cache.shape[0] >= q.shape[0], "k_cache", f"has {k_cache.shape[0]} sequences, and q {q.shape[0]}")
+    require(
+        k_cache.shape[0] >= q.shape[0], "k_cache", f"has {k_cache.shape[0]} sequences, and q {q.shape[0]}"
+    )
     return torch.arange(q.shape[0], dtype=torch.int32, device=q.device)[:, None]
 
 
@@ -275,7 +282,7 @@ def _used(cache_seqlens: int | Tensor | None, batch: int, default: int | None, q
     if isinstance(cache_seqlens, Tensor):
         check_table("cache_seqlens", cache_seqlens, (batch,), q)
         return cache_seqlens
-    return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)  # type: ignore[arg-type]
+    return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
 
 
 def _append(

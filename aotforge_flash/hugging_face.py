@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .checks import refuse
 from .functions import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
-Tensor = torch.Tensor
 NAMES = ("aotforge", "aotforge_flash_2")
-"""Continuous batching takes names with `flash` alone, and block tables with a 2 after it; models that list theirs, as
-gpt-oss, take others alone."""
+"""Continuous batching takes names with `flash` alone, and block tables with a 2 after it.
+
+Models that list theirs, as gpt-oss, take others alone.
+"""
 
 
 def register() -> tuple[str, ...]:
@@ -31,7 +33,7 @@ def register() -> tuple[str, ...]:
 
 
 def _serve_imports(utilities: Any) -> None:
-    """For a name with `flash` transformers imports functions of a package, which has no interface to add one."""
+    """transformers imports the functions of names with `flash`, and has no interface to add a package."""
     original = getattr(utilities, "_lazy_imports", None)
     if original is None or hasattr(original, "of_aotforge"):
         return
@@ -52,8 +54,8 @@ def key_mask(
 ) -> Tensor | None:  # fmt: skip
     """Which keys exist, of (batch, 1, 1, keys): None where all do.
 
-    Without padding before them it is instead their number, int32 (batch, 1, 1, 1): a static cache has unused rows
-    at its end. Four axes, because transformers makes masks of others a second time.
+    Without padding before them it is instead their number, int32 (batch, 1, 1, 1): a static cache has unused
+    rows at its end. Four axes, because transformers makes masks of others a second time.
     """
     seen = int(q_offset) + q_length - int(kv_offset)
     if attention_mask is not None:
@@ -77,7 +79,7 @@ def attention(
     k_cache: Tensor | None = None, v_cache: Tensor | None = None, position_ids: Tensor | None = None,
     **_others: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """(out, None) of (batch, heads, rows, head_dim), as transformers calls it; out (batch, rows, heads, ...)."""
+    """(out, None) of (batch, heads, rows, head_dim), with out (batch, rows, heads, head_dim)."""
     refuse(bool(dropout), "dropout", f"{dropout} is not served; only 0 is")
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
@@ -95,21 +97,29 @@ def attention(
         )
     elif cu_seq_lens_q is not None and cu_seq_lens_k is not None:
         q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))
-        out = flash_attn_varlen_func(q, k, v, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k, **options)  # type: ignore[arg-type]
+        longest = (int(max_length_q or 0), int(max_length_k or 0))
+        out = flash_attn_varlen_func(q, k, v, cu_seq_lens_q, cu_seq_lens_k, *longest, **options)
     elif attention_mask is None:
         if position_ids is not None and batch == 1 and rows == k.shape[1] > 1:
             refuse(
-                bool((position_ids.diff() != 1).any()), "position_ids", "packed sequences need cu_seq_lens_q as well"
+                bool((position_ids.diff() != 1).any()),
+                "position_ids",
+                "packed sequences need cu_seq_lens_q as well",
             )
         out = flash_attn_func(q, k, v, **options)
     elif attention_mask.dtype == torch.int32:
         out = flash_attn_with_kvcache(q, k, v, cache_seqlens=attention_mask.flatten(), **options)
     else:
-        attention_mask = attention_mask[:, 0, 0]
-        # rows of padding are queries of no key or of some: nobody reads their results
-        counts = torch.nn.functional.pad(attention_mask.sum(1).cumsum(0), (1, 0)).int()
-        starts = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows
-        out = flash_attn_varlen_func(
-            q.reshape(-1, *q.shape[2:]), k[attention_mask], v[attention_mask], starts, counts, rows, k.shape[1], **options
-        )
+        out = _without_padding(q, k, v, attention_mask[:, 0, 0], options)
     return out.reshape(batch, rows, *query.shape[1::2]), None
+
+
+def _without_padding(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, options: dict[str, Any]) -> Tensor:
+    """Of the tokens that exist; the queries are those of the last ones, results of padding are 0."""
+    rows = q.shape[1]
+    end = rows if rows == seen.shape[1] else int(seen.any(0).nonzero()[-1]) + 1
+    own = seen[:, end - rows : end]
+    starts_q, starts_k = (torch.nn.functional.pad(one.sum(1).cumsum(0), (1, 0)).int() for one in (own, seen))
+    longest = (rows, seen.shape[1])
+    made = flash_attn_varlen_func(q[own], k[seen], v[seen], starts_q, starts_k, *longest, **options)
+    return q.new_zeros(q.shape).index_put((own,), made)

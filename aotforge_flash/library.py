@@ -53,7 +53,9 @@ def _open(path: Path) -> ctypes.CDLL:
             ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p
         ]  # fmt: skip
     except (OSError, AttributeError) as error:
-        raise LaunchError(f"{path} cannot be used: {error}; install the wheel for this platform", 0) from error
+        raise LaunchError(
+            f"{path} cannot be used: {error}; install the wheel for this platform", 0
+        ) from error
     return library
 
 
@@ -74,7 +76,7 @@ def _installed() -> Path:
 
 @cache
 def _template(name: str) -> tuple[type[ctypes.Array[ctypes.c_int64]], bytes, Mapping[str, int], list[object]]:
-    """An `aotforge_value[]` as words of 64 bits, the same with all values 0, and where each value is in it."""
+    """An `aotforge_value[]` as words of 64 bits: its type, one with all values 0, where each value is."""
     declared = [(value, kind) for kind, values in OPERATORS[name] for value in values.split()]
     kept = [ctypes.create_string_buffer(value.encode("ascii")) for value, _ in declared]
     type_ = ctypes.c_int64 * (3 * len(declared))

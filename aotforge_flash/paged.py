@@ -6,11 +6,12 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .checks import CACHES, QUERIES, check_pages, check_starts, check_values, require
+from .definitions import gradients, operator, shapes
 from .library import launch
 
-Tensor = torch.Tensor
 _KEYS_OF_A_SPLIT = 256
 """At least: shorter splits do not pay for the kernel that combines them."""
 
@@ -18,7 +19,7 @@ _KEYS_OF_A_SPLIT = 256
 @cache
 def _processors(device: torch.device) -> int:
     if device.type == "cpu":
-        return torch.get_num_threads()
+        return int(torch.get_num_threads())
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
@@ -31,7 +32,9 @@ def splits_of(keys: int, programs: int, device: torch.device) -> int:
 def _aligned(argument: str, tensor: Tensor, unit: int) -> None:
     """Images read 16 bytes at a time. `unit`: elements that strides must be multiples of."""
     usable = tensor.data_ptr() % 16 == 0 and all(
-        stride % unit == 0 for stride, size in zip(tensor.stride()[:-1], tensor.shape, strict=False) if size > 1
+        stride % unit == 0
+        for stride, size in zip(tensor.stride()[:-1], tensor.shape, strict=False)
+        if size > 1
     )
     require(usable, argument, f"its address or strides {tensor.stride()} are not multiples of 16 bytes")
 
@@ -48,8 +51,13 @@ def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-@torch.library.custom_op("aotforge_flash::paged", mutates_args=())
-def paged(
+@operator(
+    "paged",
+    "(Tensor q, Tensor k_cache, Tensor v_cache, Tensor table, Tensor starts_q, Tensor used, SymInt longest_q,"
+    " SymInt longest_k, float scale, bool causal, int left, float softcap, int num_splits, Tensor? sinks,"
+    " Tensor? k_scale, Tensor? v_scale) -> (Tensor, Tensor)",
+)
+def _paged(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, table: Tensor, starts_q: Tensor, used: Tensor,
     longest_q: int, longest_k: int, scale: float, causal: bool, left: int, softcap: float, num_splits: int,
     sinks: Tensor | None, k_scale: Tensor | None, v_scale: Tensor | None,
@@ -95,7 +103,7 @@ def paged(
     return out, lse
 
 
-@paged.register_fake
+@shapes("paged")
 def _(q: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
     return q.new_empty(q.shape), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
@@ -104,11 +112,15 @@ def _refuse_gradients(ctx: Any, *_gradients: Any) -> Any:
     raise NotImplementedError("backward: there are no kernels for gradients of attention over pages")
 
 
-paged.register_autograd(_refuse_gradients)
+gradients("paged", _refuse_gradients)
 
 
-@torch.library.custom_op("aotforge_flash::write", mutates_args=("k_cache", "v_cache"))
-def write(
+@operator(
+    "write",
+    "(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor slots, Tensor? k_scale,"
+    " Tensor? v_scale) -> ()",
+)
+def _write(
     k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor,
     k_scale: Tensor | None, v_scale: Tensor | None,
 ) -> None:  # fmt: skip
@@ -128,9 +140,13 @@ def write(
     launch("reshape_and_cache", values, k.device, _described(k, k_cache))
 
 
-@write.register_fake
+@shapes("write")
 def _(*_others: Any) -> None:
     return None
+
+
+paged = torch.ops.aotforge_flash.paged.default
+write = torch.ops.aotforge_flash.write.default
 
 
 def _described(q: Tensor, k_cache: Tensor) -> str:

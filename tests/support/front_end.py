@@ -18,13 +18,18 @@ KERNELS = PROJECT / "kernels"
 LIBRARY = "libaotriton_v2.so"
 
 
-def write_library(folder: Path, *, arch: str = "cpu-x86-64-v3", **narrowed: tuple[bool | int | str, ...]) -> Path:
+def write_library(
+    folder: Path, *, arch: str = "cpu-x86-64-v3", **narrowed: tuple[bool | int | str, ...]
+) -> Path:
     """A library in `folder` with images of the profile `serving`, of fewer choices. Returns its path."""
     serving = profiles().profiles["serving"]
     keep = {**serving.keep, "flash.dtype": ("fp16",), "flash_paged.dtype": ("fp16",), **narrowed}
     plan = plan_of(KERNELS, arch=arch, own=Profile(description="of tests", complete=False, keep=keep))
     pack = write_pack(
-        plan, list(compiled_images(plan, KERNELS).values()), release=MANIFEST.name, compressor=MANIFEST.compressor
+        plan,
+        list(compiled_images(plan, KERNELS).values()),
+        release=MANIFEST.name,
+        compressor=MANIFEST.compressor,
     )
     place = folder / "aotriton.images" / pack.name
     place.mkdir(parents=True)
