@@ -18,12 +18,13 @@ KERNELS = PROJECT / "kernels"
 LIBRARY = "libaotriton_v2.so"
 
 
-def write_library(
-    folder: Path, *, arch: str = "cpu-x86-64-v3", **narrowed: tuple[bool | int | str, ...]
-) -> Path:
-    """A library in `folder` with images of the profile `serving`, of fewer choices. Returns its path."""
+def write_library(folder: Path, *, caches: tuple[str, ...], arch: str = "cpu-x86-64-v3") -> Path:
+    """A library in `folder` with the float16 images of the profile `serving`. Returns its path."""
     serving = profiles().profiles["serving"]
-    keep = {**serving.keep, "flash.dtype": ("fp16",), "flash_paged.dtype": ("fp16",), **narrowed}
+    keep = {
+        **serving.keep,
+        "flash.dtype": ("fp16",), "flash_paged.dtype": ("fp16",), "flash_paged.cache": caches,
+    }  # fmt: skip
     plan = plan_of(KERNELS, arch=arch, own=Profile(description="of tests", complete=False, keep=keep))
     pack = write_pack(
         plan,
