@@ -1,4 +1,7 @@
-"""flash-attn's functions: its names, defaults and shapes. `s_aux`: sink logits, as vLLM's fork names them."""
+"""flash-attn's functions: its names, defaults and shapes.
+
+`s_aux`, `k_descale` and `v_descale` are named as in vLLM's fork and flash-attn 3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`import flash_attn` for programs that know no other name: `aotforge_flash.shim.install()` before them."""
+"""`import flash_attn` for programs that know no other name, after `install()`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _HINT = "name the config.json of a model of Hugging Face's transformers"
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """What a configuration says of attention. `windows`: keys by layer, 0 without a bound."""
+    """Attention of a configuration. `windows`: keys by layer, 0 without a bound."""
 
     dtype: str
     heads: int
@@ -99,9 +99,10 @@ def model_coverage(model: Attention, packs: Sequence[OpenPack]) -> tuple[ModelCa
 def _images(call: Call, pack: OpenPack, arch: str) -> Iterator[str]:
     """Kernel, key and image of each step of the operator."""
     for kernel in pack.dispatch.kernels:
-        if kernel.operator != call.operator or (found := image_of(call, kernel, arch)) is None:
+        used = image_of(call, kernel, arch) if kernel.operator == call.operator else None
+        if used is None:
             continue
-        functional, choice = found
+        functional, choice = used
         index = pack.indexes[kernel.container]
         digest = index.images[choice.image].digest.hex()[:12]
         key = ", ".join(f"{name} {number}" for name, number in zip(kernel.keys, functional.key, strict=True))

@@ -91,7 +91,8 @@ def compare_paged(model: Any, steps: int) -> tuple[int, int]:
     """Three requests at once, with the decoding path of GPUs."""
     prompts = [torch.randint(2, 128, (length,)).tolist() for length in (12, 5, 30)]
     wanted = [
-        generated(model, "eager", torch.tensor([one]), steps)[0][0, len(one) :].tolist() for one in prompts
+        generated(model, "eager", torch.tensor([prompt]), steps)[0][0, len(prompt) :].tolist()
+        for prompt in prompts
     ]
     model.set_attn_implementation("aotforge_flash_2")
     settings = transformers.GenerationConfig(max_new_tokens=steps, do_sample=False, eos_token_id=-1)
