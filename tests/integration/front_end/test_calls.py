@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random as random_numbers
 import subprocess
 import sys
 from pathlib import Path
@@ -302,3 +303,46 @@ def test_names_and_defaults_are_those_of_flash_attn() -> None:
             for p in inspect.signature(function).parameters.values()
         ]
         assert ", ".join(plain).startswith(text)
+
+
+@pytest.mark.slow
+def test_500_random_calls_of_caches() -> None:
+    """Sizes, masks, soft caps, sinks, splits and new keys; pages beyond a sequence are not numbers."""
+    rng = random_numbers.Random(42)
+    for number in range(500):
+        torch.manual_seed(number)
+        batch, group, heads_k, width = (rng.choice(x) for x in ((1, 2, 3), (1, 2, 7, 8), (1, 2), (64, 128)))
+        page_size, n_q, n_new = (
+            rng.choice((16, 48, 256)),
+            rng.choice((1, 1, 2, 5, 33)),
+            rng.choice((0, 0, 1, 5)),
+        )
+        used = [rng.randrange(150) for _ in range(batch)]
+        columns = -(-(max(used) + n_new) // page_size) + 1
+        table = torch.randperm(batch * columns).view(batch, columns).int()
+        caches = [
+            torch.full((batch * columns, page_size, heads_k, width), torch.nan).half() for _ in range(2)
+        ]
+        options: dict[str, Any] = {"causal": rng.random() < 0.5, "softcap": rng.choice((0.0, 0.0, 5.0))}
+        if rng.random() < 0.3:
+            options["window_size"] = (rng.randrange(60), 0)
+        if rng.random() < 0.3:
+            options["s_aux"] = torch.randn(group * heads_k)
+        q, *new = (
+            torch.randn(batch, n, h, width).half()
+            for n, h in ((n_q, group * heads_k), *2 * ((n_new, heads_k),))
+        )
+        sequences = []
+        for z, length in enumerate(used):
+            rows = torch.arange(length)
+            filled = [torch.randn(length, heads_k, width).half() for _ in range(2)]
+            for cache, x in zip(caches, filled, strict=True):
+                cache[table[z, rows // page_size].long(), rows % page_size] = x
+            sequences.append([torch.cat((x, n[z]))[None] for x, n in zip(filled, new, strict=True)])
+        out = flash_attn_with_kvcache(
+            q, *caches, *(new if n_new else (None, None)), cache_seqlens=torch.tensor(used).int(),
+            block_table=table, num_splits=rng.choice((0, 1, 3)), **options,
+        )  # fmt: skip
+        for z, (k, v) in enumerate(sequences):
+            wanted = reference(q[z : z + 1], k, v, **options)
+            assert error(out[z : z + 1], wanted) < _BOUND, (number, z, options)
