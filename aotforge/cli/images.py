@@ -68,10 +68,8 @@ def coverage(
     if model:
         from aotforge.devtools.model_coverage import model_coverage, read_model
 
-        own = read_model(Path(model).absolute())
-        rows = model_coverage(own, open_packs(Path(pack).absolute()))
-        fields: dict[str, object] = {"model": asdict(own), "calls": [asdict(row) for row in rows]}
-        return Result(fields, [row.text() for row in rows])
+        rows = model_coverage(read_model(Path(model).absolute()), open_packs(Path(pack).absolute()))
+        return Result({"calls": [asdict(row) for row in rows]}, [row.text() for row in rows])
     made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
     packs = open_packs(Path(pack).absolute())
     tables = [pack_coverage(opened) for opened in packs]
