@@ -113,7 +113,7 @@ def compare_paged(model: Any, steps: int) -> tuple[int, int]:
     for number, (tokens, logits) in enumerate(wanted):
         own_tokens, eager = made[f"req_{number}"].generated_tokens, tokens[0, len(prompts[number]) :].tolist()
         pairs = zip(own_tokens, eager, strict=True)
-        end = next((at for at, (one, other) in enumerate(pairs) if one != other), steps)
+        end = next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), steps)
         agreed += end
         if end < steps:  # what follows a tie has another prompt
             step = logits[0, end]
