@@ -234,6 +234,8 @@ class Kernel:
     `source` is a file beside rules.py, `function` the `@triton.jit` function in it. `arguments` come in the
     order of the function's run-time parameters; every other parameter is constexpr and is filled by
     `constants(functional)` or by the setting. `grid` has one tuple of factors per axis, x first.
+    `shared_bytes`: shared memory that a workgroup of a setting needs at least, where rules can state it: a
+    plan refuses settings that need more than the target has.
     """
 
     name: str
@@ -248,6 +250,7 @@ class Kernel:
     constants: Callable[[Functional], Mapping[str, Scalar]] = _no_constants
     allowed: Callable[[Functional], bool] = _always
     limits: Limits = Limits()
+    shared_bytes: Callable[[Functional, Setting], int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

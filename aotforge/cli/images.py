@@ -54,15 +54,22 @@ def images(
 def coverage(
     pack: Pack,
     calls: Annotated[str | None, "a log of a program (AOTRITON_LOG=debug)"] = None,
+    model: Annotated[str | None, "instead the images that this config.json of a language model uses"] = None,
 ) -> Report:
     """The calls that image packs serve, and with --calls which of a program's calls have an image.
 
     ./dev coverage releases/dist/0.11.2b-r1 --calls attention.log
+    ./dev coverage releases/dist/0.11.2b-r1 --model config.json
     """
     from aotforge.deliver.extract import open_packs
     from aotforge.devtools import coverage as tool
     from aotforge.pack.coverage import pack_coverage
 
+    if model:
+        from aotforge.devtools.model_coverage import model_coverage, read_model
+
+        rows = model_coverage(read_model(Path(model).absolute()), open_packs(Path(pack).absolute()))
+        return Result({"calls": [asdict(row) for row in rows]}, [row.text() for row in rows])
     made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
     packs = open_packs(Path(pack).absolute())
     tables = [pack_coverage(opened) for opened in packs]

@@ -124,6 +124,8 @@ def _place(file: str) -> tuple[str, str]:
         }[archive.kind]
     if is_attention_wheel(file):
         return "Wheel", "pip: the library for an installed PyTorch"
+    if file.startswith("aotforge_flash-"):
+        return "Wheel", "pip: the functions of flash-attn"
     if file.endswith(".whl"):
         return "Wheel", "pip: images" if file.startswith("aotforge_images_") else "pip: the console script"
     return "Document", DOCUMENTS[file]

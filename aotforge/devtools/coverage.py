@@ -104,6 +104,15 @@ def _chosen(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> Dis
     return next((choice for choice in choices if all(each.holds(value) for each in choice.predicates)), None)
 
 
+def image_of(
+    call: Call, kernel: DispatchKernel, arch: str
+) -> tuple[DispatchFunctional, DispatchChoice] | None:
+    """The functional and its first image whose conditions hold; None without one."""
+    values = dict(call.values)
+    functional, choice = _functional(kernel, values, arch), _chosen(kernel, values, arch)
+    return (functional, choice) if functional and choice else None
+
+
 def _estimated(call: Call, arch: str) -> str:
     """What general images cost beside special ones, for the estimated call that is most like this one."""
     values = dict(call.values)

@@ -18,6 +18,9 @@ _DATA = re.compile(r"^[^/]+\.data/([^/]+)/(.+)$")
 ATTENTION = "aotforge-attention"
 """The project whose wheel has the library."""
 
+FLASH = "aotforge-flash"
+"""The project with flash-attn's functions, on that library."""
+
 CONSOLE = "aotforge"
 """The project of the console script."""
 
@@ -61,8 +64,8 @@ def parse_wheel_name(file: str) -> WheelName | None:
 
 
 def is_own_project(name: str) -> bool:
-    """True for the projects that releases have: console script, library and images."""
-    return name in {CONSOLE, ATTENTION} or name.startswith("aotforge-images-")
+    """True for the projects that releases have: console script, library, its front end and images."""
+    return name in {CONSOLE, ATTENTION, FLASH} or name.startswith("aotforge-images-")
 
 
 def is_attention_wheel(file: str) -> bool:

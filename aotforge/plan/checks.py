@@ -186,6 +186,23 @@ def check_setting(context: KernelContext, setting: object, target: Target) -> No
         check_condition(condition, context.types, location)
 
 
+def check_shared_memory(
+    context: KernelContext, functional: Functional, setting: Setting, target: Target
+) -> None:
+    """A workgroup's tiles are within the target's shared memory. Raises RulesError."""
+    if context.kernel.shared_bytes is None:
+        return
+    needed = context.location.run("shared_bytes", context.kernel.shared_bytes, functional, setting)
+    if needed > target.shared_bytes:
+        blocks = ", ".join(f"{name}={value}" for name, value in setting.constants.items())
+        raise context.location.error(
+            f"a setting needs at least {needed:,} bytes of shared memory, "
+            f"{target.arch} has {target.shared_bytes:,}",
+            cause=f"{blocks}, num_stages={setting.num_stages} for {dict(functional)}",
+            hint="take smaller blocks, or fewer stages",
+        )
+
+
 def all_constants(context: KernelContext, functional: Functional, setting: Setting) -> dict[str, Scalar]:
     """Every constexpr parameter's value, in parameter order. Raises RulesError."""
     location, function, called = context.location, context.function, context.kernel.function

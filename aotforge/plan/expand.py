@@ -9,6 +9,7 @@ from aotforge.plan.checks import (
     argument_type,
     check_kernel,
     check_setting,
+    check_shared_memory,
     check_source_name,
     passed_as,
 )
@@ -123,6 +124,7 @@ def _choices(
     given = {a.name: a.divisible_by for a in arguments if a.divisible_by and a.divisible_by > 1}
     for setting in cell.settings:
         check_setting(context, setting, cell.target)
+        check_shared_memory(context, cell.functional, setting, cell.target)
     choices = []
     for number, hinted, predicates in tries(cell.settings, hints(arguments)):
         setting = cell.settings[number]

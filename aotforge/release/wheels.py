@@ -1,6 +1,7 @@
 """Wheels of a release: the library with its loader for PyTorch, and one wheel of images per pack.
 
 `aotforge-attention` has the library, an alias for each older name, and the package that loads it first.
+`aotforge-flash` has flash-attn's functions, which call the library.
 `aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
 """
 
@@ -12,12 +13,13 @@ from pathlib import Path
 from aotforge.base.html import render
 from aotforge.formats.api_level import level_of, library_version
 from aotforge.formats.library_alias import library_alias
-from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
+from aotforge.formats.wheel import ATTENTION, FLASH, WheelName, write_wheel
 from aotforge.release.attestations import wheel_sbom_json
 from aotforge.release.model import Origin, ReleaseManifest
 from aotforge.release.release import Release, read_windows
 
 PACKAGE = "aotforge_attention"
+FRONT_END = "aotforge_flash"
 LIBRARIES = f"{PACKAGE}/lib"
 FACTS = f"{PACKAGE}/release_facts.py"
 LICENCES = "share/licenses/aotriton/"
@@ -96,6 +98,7 @@ def wheel_contents(
     if windows is not None:
         libraries = {WINDOWS_LIBRARY: windows[f"lib/{WINDOWS_LIBRARY}"]}
         yield _attention_wheel(manifest, packs, windows, libraries, WINDOWS)
+    yield _flash_wheel(manifest, packs, runtime)
     licences = {"LICENSE": runtime[f"{LICENCES}LICENSE"]}
     for pack, files in images:
         name = WheelName(name=images_project(pack), version=wheel_version(manifest.name))
@@ -133,11 +136,38 @@ def _attention_wheel(
     licences = {
         path.removeprefix(LICENCES): data for path, data in runtime.items() if path.startswith(LICENCES)
     }
-    extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
-    extras["all"] = sorted({project for projects in extras.values() for project in projects})
     text, level = render("wheel_attention.md.jinja"), manifest.api_level
     summary = f"Attention of AOTriton {level} for an installed PyTorch with ROCm, release {manifest.name}"
-    return _content(name, members, summary, f"{text}\n", licences, extras)
+    return _content(name, members, summary, f"{text}\n", licences, extras=_extras(packs))
+
+
+def _extras(packs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Projects with images by arch, and those of `all`."""
+    archs = {arch: pack for pack in packs for arch in packs[pack]}
+    extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
+    return {**extras, "all": sorted({project for projects in extras.values() for project in projects})}
+
+
+def _flash_wheel(
+    manifest: ReleaseManifest, packs: Mapping[str, Sequence[str]], runtime: Mapping[str, bytes]
+) -> WheelContent:
+    """Python alone: the library is that of the other wheel."""
+    name = WheelName(name=FLASH, version=wheel_version(manifest.name))
+    sources = [file for file in resources.files(FRONT_END).iterdir() if file.name.endswith(".py")]
+    members = {f"{FRONT_END}/{file.name}": file.read_bytes() for file in sources}
+    text = render("wheel_flash.md.jinja")
+    summary = f"The functions of flash-attn on the images of release {manifest.name}"
+    licences = {"LICENSE": runtime[f"{LICENCES}LICENSE"]}
+    return _content(
+        name,
+        members,
+        summary,
+        f"{text}\n",
+        licences,
+        extras=_extras(packs),
+        needed=(ATTENTION,),
+        python="3.10",
+    )
 
 
 def write_windows_wheel(
@@ -160,10 +190,16 @@ def _content(
     summary: str,
     text: str,
     licences: Mapping[str, bytes],
+    *,
     extras: Mapping[str, Sequence[str]] | None = None,
+    needed: Sequence[str] = (),
+    python: str = "3.9",
 ) -> WheelContent:
-    """A wheel with core metadata 2.4."""
-    fields = {"name": name, "summary": summary, "licences": licences, "extras": extras or {}}
+    """A wheel with core metadata 2.4. `needed`: projects of the same version."""
+    fields = {
+        "name": name, "summary": summary, "licences": licences, "extras": extras or {},
+        "needed": needed, "python": python,
+    }  # fmt: skip
     metadata = (render("wheel_metadata.jinja", **fields) + text).encode("ascii")
     info = {"METADATA": metadata, **{f"licenses/{file}": data for file, data in licences.items()}}
     return WheelContent(name=name, members=members, info=info)

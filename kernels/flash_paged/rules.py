@@ -63,18 +63,14 @@ class Tuned:
     spills: bool = False
 
     def fits(self, target: Target, functional: Functional) -> bool:
-        """Whether the row is for the target, and its tiles of Q, K and V are within shared memory."""
+        """Whether the row is for the target and the functional."""
         width = int(functional["width"])
-        # a stage loads page numbers, the next one K and V from there
-        tiles = max((self.num_stages - 1) // 2, 1)
-        held = 2 * 2 * self.block_n * width * tiles + 2 * self.block_m * width
         return (
             width <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
             and not (self.same and _is_scaled(functional))
             and (not self.matrix or target.matrix in self.matrix)
             and (not self.archs or target.arch in self.archs)
-            and held <= target.shared_bytes
         )
 
     def setting(self) -> Setting:
@@ -90,6 +86,18 @@ class Tuned:
             matrix_instr_nonkdim=self.mfma,
             spills=self.spills,
         )
+
+
+def _tile_bytes(functional: Functional, setting: Setting) -> int:
+    """What lanes exchange: the tile of Q once; those of K and V one after the other, or both of as many steps as
+    the pipeline holds, where a step loads page numbers and the next one K and V from there. Images of gfx906,
+    gfx908 and gfx1100 need as much or, for the weights, up to a quarter more.
+    """
+    rows, keys = (int(setting.constants[name]) for name in ("BLOCK_M", "BLOCK_N"))
+    width, stages = int(functional["width"]), setting.num_stages
+    queries = 0 if setting.constants["STEP"] else 2 * width * rows
+    tile = width * keys * (1 if _is_scaled(functional) else 2)
+    return max(queries, tile if stages == 1 else 2 * tile * max((stages - 1) // 2, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +212,7 @@ FAMILY = Family(
             ),
             constants=_constants,
             settings=attention_settings,
+            shared_bytes=_tile_bytes,
             grid=(
                 (Term(value="rows", divisor="BLOCK_M"),),
                 (Term(value="num_head_k"), Term(value="num_splits")),

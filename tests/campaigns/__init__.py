@@ -1,2 +1,2 @@
 """Fault campaigns: images altered on purpose, and what becomes of them on the virtual GPU
-(docs/planted-faults.md)."""
+(docs/verification.md)."""

@@ -1,7 +1,7 @@
 """Every barrier of the attention kernels removed in turn: `python -m tests.campaigns.barriers --arch gfx908`.
 
 A kernel without one of its barriers is executed on the image's verification calls, waves in turn and in
-seeded random orders, until something shows. Results: docs/planted-faults.md.
+seeded random orders, until something shows. Results: docs/verification.md.
 """
 
 from __future__ import annotations

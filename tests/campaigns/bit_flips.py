@@ -2,7 +2,7 @@
 
 Each flip is tried twice: with the check that the text is the image's, which must refuse it, and without,
 decoded from the altered bytes by llvm-objdump 22 and executed on the image's verification calls. Results and
-what they mean: docs/planted-faults.md.
+what they mean: docs/verification.md.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def test_what_was_released(user: User) -> None:
     )
     assert (user.finished.parent / "simple" / "aotforge-attention" / "index.html").is_file()
     wheels = {name.partition("-")[0] for name in published if name.endswith(".whl")}
-    assert wheels == {"aotforge", "aotforge_attention", "aotforge_images_gfx908"}
+    assert wheels == {"aotforge", "aotforge_attention", "aotforge_flash", "aotforge_images_gfx908"}
 
 
 def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:

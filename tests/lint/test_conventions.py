@@ -15,7 +15,8 @@ from tests.lint.language import BANNED, ROOT, files, vague_variables, violations
 PROSE_COLUMNS = 110
 CELL_COLUMNS = 80
 DOCSTRING_COLUMNS = 100
-SOURCES = [path for path in files(["aotforge", "vgpu", "ttcpu", "tasks.py"]) if path.suffix == ".py"]
+_PRODUCTS = ["aotforge", "aotforge_flash", "vgpu", "ttcpu", "tasks.py"]
+SOURCES = [path for path in files(_PRODUCTS) if path.suffix == ".py"]
 NAMED = [
     path
     for path in files(["aotforge", "ttcpu", "tests/support", "benchmarks"])

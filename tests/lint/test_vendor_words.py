@@ -64,7 +64,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/conformance/*", f"rocm rocms hip amd libamdhip64 {FUNCTION}", _AOTRITON),
     ("aotforge/deliver/*", "rocm hip amd amdgpu cuda", f"{_AOTRITON}; its devices are torch.cuda"),
     ("aotforge/base/templates/*", f"rocm rocms hip amd {FUNCTION}", _AOTRITON),
-    ("aotforge/base/templates/wheel_attention.md.jinja", ARCH, "wheels are named by AMD's archs"),
+    ("aotforge/base/templates/wheel_*.md.jinja", ARCH, "wheels are named by AMD's archs"),
     ("aotforge/cli/conformance.py", "rocm", _AOTRITON),
     ("aotforge/cli/deliver.py", "rocm", _AOTRITON),
     ("aotforge/cli/settings.py", "hip", "the virtual HIP"),

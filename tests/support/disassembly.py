@@ -1,7 +1,7 @@
 """Second decoder: machine code to a `Listing` through LLVM's llvm-objdump 22.
 
 Images with a verified text need no disassembler. This decoder is for code without a text, altered on purpose
-(docs/planted-faults.md), and it checks the first one: `disagreements` compares the two, instruction by
+(docs/verification.md), and it checks the first one: `disagreements` compares the two, instruction by
 instruction.
 LLVM 22 is the first release that decodes all of gfx1100, gfx1201 and gfx950.
 """

@@ -22,6 +22,7 @@ from aotforge.compile.model import KernelImage
 from aotforge.devtools.cost.candidates import (
     Candidate,
     CostRequest,
+    changed,
     changed_setting,
     compile_together,
     compiled,
@@ -34,7 +35,7 @@ from aotforge.devtools.selection import choose, find_kernel
 from aotforge.devtools.tune.tune_report import Search, TimedOn, Tried, TunedCost, Values
 from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError
 from aotforge.plan.model import JobKey
-from aotforge.rules import Setting, Target
+from aotforge.rules import Functional, Kernel, Setting, Target
 from aotforge.targets.backends import backend_of
 
 _LEAST = 16  # rows and columns of the smallest matrix instruction
@@ -76,6 +77,20 @@ def candidates(setting: Setting, target: Target) -> list[Values]:
 
     every = [dict(zip(offered, chosen, strict=True)) for chosen in product(*offered.values())]
     return sorted((values for values in every if values != now), key=distance)
+
+
+def fitting(
+    every: Sequence[Values], kernel: Kernel, functional: Functional, setting: Setting, target: Target
+) -> list[Values]:
+    """Those whose workgroup has enough shared memory, as far as the rules state what it needs."""
+    needed = kernel.shared_bytes
+    if needed is None:
+        return list(every)
+
+    def made(values: Values) -> Setting:
+        return changed(setting, {name: str(value) for name, value in values.items()}, kernel.name)
+
+    return [values for values in every if needed(functional, made(values)) <= target.shared_bytes]
 
 
 OnTried = Callable[[Tried, int, int], None]
@@ -189,7 +204,7 @@ def search(
     place.reference(calls, chosen, store)
     rules = [cost for call, candidate in pairs if (cost := store.load(candidate.job.key, call))]
     last = changed_setting(offered)
-    others = candidates(last, target)
+    others = fitting(candidates(last, target), kernel, functional, last, target)
     tried: list[Tried] = []
     for begin in range(0, len(others), place.together):
         if begin and time.monotonic() > began + seconds:

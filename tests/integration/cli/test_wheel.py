@@ -83,7 +83,7 @@ def run(environment: Path, folder: Path, *words: str) -> subprocess.CompletedPro
 
 def test_equal_sources_give_equal_bytes(wheel: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    for name in ("aotforge", "vgpu", "ttcpu", "manifests", "compat", "requirements"):
+    for name in ("aotforge", "aotforge_flash", "vgpu", "ttcpu", "manifests", "compat", "requirements"):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from aotforge.devtools.cost.candidates import CostRequest, find_candidates
+from aotforge.devtools.tune.search import candidates, fitting
+from aotforge.errors import RulesError
 from aotforge.rules import DTYPE_NUMBERS, Target
 from kernels.flash_paged import same_precision
 from kernels.flash_paged.cases import cases
 from kernels.flash_paged.problems import Problem, problems
 from kernels.flash_paged.reference import attention, combined, complete, partial_results
-from kernels.flash_paged.rules import FAMILY, Tuned, attention_settings
-from tests.support.families import PROJECT, plan_project
+from kernels.flash_paged.rules import FAMILY, attention_settings
+from tests.support.families import PROJECT, architectures, plan_project
 
 GFX908 = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)
 KEYS = {"dtype": DTYPE_NUMBERS["bf16"], "cache": DTYPE_NUMBERS["fp8e4nv"], "head_dim": 64}
@@ -86,21 +90,40 @@ def test_pages_are_permuted_and_unused_ones_are_not_numbers() -> None:
     assert same_precision.rounded(math.nan, "fp8e4nv") != same_precision.rounded(math.nan, "fp8e4nv")
 
 
-def test_tiles_beyond_shared_memory_are_not_offered() -> None:
-    row = Tuned(max_width=256, block_m=64, block_n=64)
-    wide, wider = ({"dtype": "fp16", "cache": "fp16", "width": width} for width in (128, 256))
-    assert row.fits(GFX908, wide) and not row.fits(GFX908, wider)
-    for width in (64, 128, 256):
-        for setting in attention_settings(GFX908, {"dtype": "fp16", "cache": "fp16", "width": width}):
-            rows, keys = int(setting.constants["BLOCK_M"]), int(setting.constants["BLOCK_N"])
-            assert 2 * width * (rows + 2 * keys) <= GFX908.shared_bytes
-    small = replace(GFX908, shared_bytes=8192)
-    assert attention_settings(small, wider) == ()
+def test_settings_beyond_shared_memory_are_refused_before_a_compiler_runs(tmp_path: Path) -> None:
+    kernel = next(one for one in FAMILY.kernels if one.name == "paged_attn")
+    wide: dict[str, int | str | bool] = {"dtype": "fp16", "cache": "fp16", "width": 128}
+    assert kernel.shared_bytes is not None
+    for arch in ("gfx906", "gfx908", "gfx1030", "gfx1100", "gfx1201"):
+        target = architectures().find(arch).target(arch)
+        settings = attention_settings(target, wide)
+        assert settings and all(kernel.shared_bytes(wide, one) <= target.shared_bytes for one in settings)
+    request = CostRequest(
+        root=PROJECT, cache=tmp_path, images=("paged_attn",), arch="gfx906",
+        settings=({"BLOCK_N": "128", "num_stages": "3"},), keys={"dtype": "fp16", "width": "128"},
+    )  # fmt: skip
+    wanted = r"a setting needs at least 131,072 bytes of shared memory, gfx906 has 65,536"
+    with pytest.raises(RulesError, match=wanted):
+        find_candidates(request)
 
 
-def test_serving_has_no_other_family_and_core_none_of_its_images() -> None:
+def test_tune_proposes_no_setting_beyond_shared_memory() -> None:
+    kernel = next(one for one in FAMILY.kernels if one.name == "paged_attn")
+    wide: dict[str, int | str | bool] = {"dtype": "fp16", "cache": "fp16", "width": 128}
+    last, small = attention_settings(GFX908, wide)[-1], replace(GFX908, shared_bytes=16384)
+    every = candidates(last, small)
+    assert fitting(every, kernel, wide, last, GFX908) == every
+    kept = fitting(every, kernel, wide, last, small)
+    beyond = {(one["BLOCK_M"], one["BLOCK_N"], one["num_stages"]) for one in every if one not in kept}
+    rows = (16, 32, 64, 128)
+    assert kept and beyond == {(128, keys, stages) for keys in (16, 32, 64) for stages in (1, 2)} | {
+        (m, 64, 2) for m in rows
+    }
+
+
+def test_serving_has_attention_alone_and_core_none_of_its_images() -> None:
     plan = plan_project(PROJECT, archs=["gfx908"], profile="serving")
-    assert {job.family for job in plan.jobs} == {"flash_paged"}
+    assert {job.family for job in plan.jobs} == {"flash", "flash_paged"}
     # of 8 pairs of types and 2 widths each two of attention and one of writing; of 2 and 2 one that combines
-    assert len(plan.jobs) == 16 * 3 + 4
+    assert len([job for job in plan.jobs if job.family == "flash_paged"]) == 16 * 3 + 4
     assert "flash_paged" not in {job.family for job in plan_project(PROJECT, archs=["gfx908"]).jobs}

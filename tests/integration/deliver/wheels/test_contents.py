@@ -59,6 +59,9 @@ def test_packaging_reads_names_and_metadata(site: Site) -> None:
             needs = [Requirement(str(one)) for one in metadata.requires_dist or ()]
             assert {one.name for one in needs} == {"aotforge-images-gfx908"}
             assert all(str(one.specifier) == f"=={VERSION}" for one in needs)
+        if own.name == "aotforge-flash":
+            assert (metadata.requires_dist or [])[0].name == "aotforge-attention"
+            assert "aotforge_flash/functions.py" in members
 
 
 def test_its_bill_of_materials_is_of_its_files(site: Site) -> None:
@@ -144,7 +147,7 @@ def test_the_index_lists_every_wheel(site: Site, tmp_path: Path) -> None:
     write_index(folder, read_wheels(folder / MANIFEST.name, yanked='it <hangs> & "fails"'))
     index = folder / "simple"
     projects = [str(one["href"]) for one in anchors(index / "index.html")]
-    assert projects == ["aotforge-attention/", "aotforge-images-gfx908/"]
+    assert projects == ["aotforge-attention/", "aotforge-flash/", "aotforge-images-gfx908/"]
     seen = set()
     for project in projects:
         for anchor in anchors(index / project / "index.html"):
@@ -152,7 +155,7 @@ def test_the_index_lists_every_wheel(site: Site, tmp_path: Path) -> None:
             path = (index / project / address).resolve()
             assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
             assert anchor["data-yanked"] == 'it <hangs> & "fails"'
-            assert anchor["data-requires-python"] == ">=3.9"
+            assert anchor["data-requires-python"] == (">=3.10" if "flash" in project else ">=3.9")
             seen.add(path.name)
     assert seen == {path.name for path in site.wheels.iterdir()}
 
@@ -202,7 +205,7 @@ def test_the_wheel_for_windows_is_beside_the_other(context: CheckContext, site: 
     write_zip(windows, {"aotriton/lib/aotriton_v2.dll": b"MZ", **licence}, epoch=0)
     made = write_wheels(site.build, folder, windows)
     (wheel,) = folder.glob("*-win_amd64.whl")
-    assert len(made) == 3 and read_wheel(wheel)["aotforge_attention/lib/aotriton_v2.dll"] == b"MZ"
+    assert len(made) == 4 and read_wheel(wheel)["aotforge_attention/lib/aotriton_v2.dll"] == b"MZ"
     release = context.candidate.release
     listed = replace(release, sums={**release.sums, windows.name: ""})
     with_zip = replace(context, candidate=replace(context.candidate, release=listed))

@@ -1,0 +1,40 @@
+"""The library and images of processors for tests of aotforge_flash."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from aotforge.base.architectures import Profile
+from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_build import LibraryRequest
+from aotforge.pack.writer import write_pack
+from tests.integration.release.standin import MANIFEST
+from tests.support.families import PROJECT, plan_of, profiles
+from tests.support.runtime import CACHE
+from tests.support.verified import compiled_images
+
+KERNELS = PROJECT / "kernels"
+LIBRARY = "libaotriton_v2.so"
+
+
+def write_library(folder: Path, *, caches: tuple[str, ...], arch: str = "cpu-x86-64-v3") -> Path:
+    """A library in `folder` with the float16 images of the profile `serving`. Returns its path."""
+    serving = profiles().profiles["serving"]
+    keep = {
+        **serving.keep,
+        "flash.dtype": ("fp16",), "flash_paged.dtype": ("fp16",), "flash_paged.cache": caches,
+    }  # fmt: skip
+    plan = plan_of(KERNELS, arch=arch, own=Profile(description="of tests", complete=False, keep=keep))
+    pack = write_pack(
+        plan,
+        list(compiled_images(plan, KERNELS).values()),
+        release=MANIFEST.name,
+        compressor=MANIFEST.compressor,
+    )
+    place = folder / "aotriton.images" / pack.name
+    place.mkdir(parents=True)
+    for name, data in pack.files.items():
+        (place / name).write_bytes(data)
+    built = build_runtime(LibraryRequest(root=PROJECT, cache=CACHE)).prefix / "lib" / LIBRARY
+    return Path(shutil.copyfile(built, folder / LIBRARY))
