@@ -250,6 +250,52 @@ def make(request: ReleaseRequest, output: Output) -> Report:
     return Result({**report.fields(), "publication": shown.values}, shown.text)
 
 
+@command("image")
+def image(
+    output: Output,
+    base: Annotated[str, "a container image whose python3 has PyTorch for ROCm"],
+    arch: Arch,
+    release: Annotated[
+        str | None, "a release folder with wheels (default: a build at the level of the base)"
+    ] = None,
+    tag: Annotated[str, "name of the new image"] = "aotforge-attention",
+    engine: Annotated[str | None, "the first that is installed by default", "docker", "podman"] = None,
+    profile: Profile = None,
+    cache: Cache = None,
+    jobs: Annotated[int | None, "worker processes at most"] = None,
+) -> Report:
+    """Build a container image: an image with PyTorch for ROCm, and the library and images in it.
+
+    ./dev image --arch gfx906 --base rocm/pytorch:latest
+    """
+    from aotforge.conformance.matrix import levels_of_names
+    from aotforge.deliver.container_image import Engine, build_image, needed_names
+    from aotforge.pipeline.make_release import release as make_release
+
+    program, archs = Engine(engine), archs_of(arch)
+    level = levels_of_names(ROOT, needed_names(program, base))[0]  # also where --release names a folder
+    folder = absolute(release)
+    if not folder:
+        request = ReleaseRequest(
+            root=ROOT,
+            archs=archs,
+            profile=profile,
+            cache=cache_folder(cache),
+            jobs=job_count(jobs),
+            environment=dict(os.environ),
+            version=level,
+            executor="local",
+            windows=False,
+            wheels=True,
+            unsigned=True,
+            development=True,
+            output=ROOT / "releases" / "dist" / "image",
+        )
+        with observed(request, output) as observer:
+            folder = make_release(request, observer=observer).finished.folder
+    return build_image(ROOT, program, folder, base=base, archs=archs, tag=tag)
+
+
 @command("release.reproduce")
 def reproduce(request: ReproduceRequest, output: Output) -> Report:
     """Build a recorded release again, from its commit and an empty cache, and compare every archive.

@@ -11,6 +11,7 @@ from aotforge.base.files import write_atomic
 from tests.e2e.checkouts import ROOT
 
 TEMPLATE = ROOT / "tests" / "fixtures" / "owner_page.md.in"
+PROGRAM = ROOT / "docker" / "attention.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def owner_page(name: str) -> str:
     facts = PAGES[name]
     notes = "\n".join(f"- {note}" for note in facts.notes)
     template = Template(TEMPLATE.read_text(encoding="utf-8"))
-    return template.substitute(vars(facts) | {"notes": notes})
+    return template.substitute(vars(facts) | {"notes": notes, "program": PROGRAM.read_text(encoding="utf-8")})
 
 
 if __name__ == "__main__":
