@@ -23,7 +23,7 @@ RUN if [ ! -d wheels ]; then \
 FROM wheels AS virtual
 ARG ARCH=gfx906,gfx908
 ARG BASE
-RUN if [ "$BASE" = virtual ]; then set -eu; \
+RUN if [ "$BASE" = virtual ]; then set -eu; ./dev python -c ""; \
         ln -s /aotforge/.aotforge/venv-* /opt/virtual; \
         /opt/virtual/bin/python -m pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: \
             -r requirements/test.txt -r requirements/torch.txt --extra-index-url https://download.pytorch.org/whl/cpu; \
