@@ -38,7 +38,8 @@ class ImageReport:
         """Lines of text."""
         engine = f"{self.engine} run --rm"
         return [
-            f"{self.tag}: {self.base} with {self.release} for {', '.join(self.archs)}, {self.size / 1e6:.1f} MB",
+            f"{self.tag}: {self.base} with {self.release} for {', '.join(self.archs)}",
+            f"{self.size / 1e6:.1f} MB",
             "try it on the GPU:",
             f"  {engine} --device /dev/kfd --device /dev/dri --security-opt seccomp=unconfined "
             f"{self.tag} python3 /opt/attention/attention.py",
@@ -103,7 +104,9 @@ def build_image(
     release = Release.open(folder)
     wheels = sorted(folder.glob("*.whl"))
     if not wheels:
-        raise ExecutorError(f"{folder} has no wheels", hint="./dev release --wheels makes a release with them")
+        raise ExecutorError(
+            f"{folder} has no wheels", hint="./dev release --wheels makes a release with them"
+        )
     with tempfile.TemporaryDirectory(prefix="aotforge-image-") as made:
         context = Path(made)
         for name in (DOCKERFILE, _PROGRAM):

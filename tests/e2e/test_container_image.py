@@ -1,4 +1,4 @@
-"""`./dev image` as a user runs it; the base's PyTorch is on virtual GPUs, and attention runs in its container."""
+"""`./dev image` as a user runs it, on a base whose PyTorch is on virtual GPUs: attention in a container."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aotforge.release.release import Release
 from tests.e2e.checkouts import HOME, ROOT, invoke
 from tests.integration.deliver.wheels.conftest import Environment, write_wheels
 from tests.support.releases import build_small
 from tests.support.rootfs import libraries_of
-from tests.support.runtime import build_objects
 from tests.support.virtual_torch import NEEDED, make_virtual
 from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, script
 
@@ -44,7 +44,7 @@ def test_without_an_engine(tmp_path: Path) -> None:
 
 
 def test_a_base_of_another_kind(tmp_path: Path) -> None:
-    """An engine that has containers without PyTorch, with one for NVIDIA, and of a level that nobody makes."""
+    """Containers without PyTorch, with one for NVIDIA, and with one of a level that nobody makes."""
     engine = tmp_path / "docker"
 
     def refused(run: str, cp: str, code: int = 4) -> str:
@@ -122,7 +122,8 @@ def base(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         (found,) = (Path(place) / name for place in sys.path if (Path(place) / name).is_dir())
         shutil.copytree(found, site / name)
     virtual = build_virtual_hip(HOME / "cache")
-    make_virtual(site, build_objects().level_folder, virtual)
+    opened = Release.open(release)
+    make_virtual(site, opened.unpack([opened.runtime], tmp_path / "unpacked"), virtual)
     # what the virtual GPU prepares needs a compiler, which the container has not: once here
     environment = Environment(folder=tmp_path / "environment")
     venv.create(environment.folder, with_pip=False, symlinks=True)
@@ -131,7 +132,11 @@ def base(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     wheels = ("--no-index", "--find-links", str(release), "aotforge-attention[gfx908]")
     assert environment.pip("install", *wheels).returncode == 0
     cache.mkdir()
-    settings = {"AOTFORGE_ASM": str(texts), "AOTFORGE_CACHE": str(cache), "AOTFORGE_VIRTUAL": "devices=gfx908"}
+    settings = {
+        "AOTFORGE_ASM": str(texts),
+        "AOTFORGE_CACHE": str(cache),
+        "AOTFORGE_VIRTUAL": "devices=gfx908",
+    }
     settings |= {"AOTFORGE_PARTIAL_PACK": "1", "LD_LIBRARY_PATH": str(virtual.folder)}
     done = environment.run("-c", SMALL, **settings)
     assert "virtual gfx908" in done.stdout, done.stderr

@@ -1,8 +1,9 @@
 """Makes the CPU build of PyTorch in a folder one whose device `cuda` is a virtual GPU.
 
-`python -m tests.support.virtual_torch SITE HEADERS HIP`: `SITE` has the package, `HEADERS` is the prefix of an
-unpacked release, and `HIP` becomes a link to the folder of virtual HIP. Tensors live in virtual HIP's memory, other operators run on the CPU, and flash attention is
-AOTriton's: `libtorch_hip.so` needs `libaotriton_v2.so.0.11.0`, as that of PyTorch 2.9 does.
+`python -m tests.support.virtual_torch SITE HEADERS HIP`: `SITE` has the package, `HEADERS` is the prefix of
+an unpacked release, and `HIP` becomes a link to the folder of virtual HIP. Tensors live in virtual HIP's
+memory, other operators run on the CPU, and flash attention is AOTriton's: `libtorch_hip.so` needs
+`libaotriton_v2.so.0.11.0`, as that of PyTorch 2.9 does.
 """
 
 import subprocess
