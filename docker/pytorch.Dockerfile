@@ -25,8 +25,9 @@ ARG ARCH=gfx906,gfx908
 ARG BASE
 RUN if [ "$BASE" = virtual ]; then set -eu; ./dev python -c ""; \
         ln -s /aotforge/.aotforge/venv-* /opt/virtual; \
-        /opt/virtual/bin/python -m pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: \
-            -r requirements/test.txt -r requirements/torch.txt --extra-index-url https://download.pytorch.org/whl/cpu; \
+        install="/opt/virtual/bin/python -m pip install --no-cache-dir --no-deps --require-hashes --only-binary :all:"; \
+        $install -r requirements/test.txt; \
+        $install -r requirements/torch.txt --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu; \
         mkdir /tmp/release && tar -xzf "$(ls wheels/*-shared.tar.gz | head -n 1)" -C /tmp/release; \
         AOTFORGE_CACHE=/opt/cache PYTHONPATH=. /opt/virtual/bin/python -m tests.support.virtual_torch \
             /opt/virtual/lib/python3*/site-packages /tmp/release/aotriton /opt/hip; \

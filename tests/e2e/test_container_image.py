@@ -8,19 +8,17 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from aotforge.release.release import Release
 from tests.e2e.checkouts import HOME, ROOT, invoke
 from tests.integration.deliver.wheels.conftest import Environment, write_wheels
 from tests.support.releases import build_small
 from tests.support.rootfs import libraries_of
-from tests.support.virtual_torch import NEEDED, make_virtual
+from tests.support.virtual_torch import NEEDED, SITES, virtual_environment
 from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, script
 
 BASE, TAG = "localhost/aotforge-test-base", "localhost/aotforge-test-image"
@@ -67,7 +65,7 @@ def test_a_base_of_another_kind(tmp_path: Path) -> None:
 
 
 def test_the_recipes_use_the_image() -> None:
-    services = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
+    services = yaml.safe_load((ROOT / "docker" / "compose.yml").read_text())["services"]
     assert {one["image"] for one in services.values()} == {"${IMAGE:-attention}"}
     assert all("/dev/kfd" in one["devices"] for one in services.values())
 
@@ -80,11 +78,9 @@ def write_tree(tree: Path, torch: Path, virtual: VirtualHip, texts: Path, cache:
     packages = tree / str(SITE)[1:]
     packages.mkdir()
     for name in PACKAGES:
-        source = next(
-            (place / name for place in (torch, *map(Path, sys.path)) if (place / name).exists()), None
-        )
+        source = next((place / name for place in (torch, *SITES) if (place / name).exists()), None)
         if source and source.is_dir():
-            unused = shutil.ignore_patterns("include", "__pycache__", "test", "bin")
+            unused = shutil.ignore_patterns("include", "__pycache__", "test")
             shutil.copytree(source, packages / name, ignore=unused)
         elif source:
             shutil.copy2(source, packages / name)
@@ -98,7 +94,8 @@ def write_tree(tree: Path, torch: Path, virtual: VirtualHip, texts: Path, cache:
     shutil.copy2(texts, tree / "opt" / "texts.tar.gz")
     shutil.copytree(cache, tree / str(cache)[1:], dirs_exist_ok=True)
     real = PYTHON.resolve()
-    loaded = [real, Path("/bin/sh"), *(p for p in (*stdlib.rglob("*.so"), *packages.rglob("*.so*")))]
+    modules = (*(stdlib / "lib-dynload").iterdir(), *packages.rglob("*.so*"))
+    loaded = [real, Path("/bin/sh"), *modules]
     for path in {real, Path("/bin/sh"), *libraries_of(loaded)}:
         if not path.is_relative_to(packages):
             (tree / str(path)[1:]).parent.mkdir(parents=True, exist_ok=True)
@@ -117,18 +114,9 @@ def base(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     release = build_small(tmp_path / "dist")
     write_wheels(release, release)
     (texts,) = release.glob("*-asm-*")
-    site, cache = tmp_path / "site", tmp_path / "cache"
-    for name in ("torch", "torchgen", "functorch"):
-        (found,) = (Path(place) / name for place in sys.path if (Path(place) / name).is_dir())
-        shutil.copytree(found, site / name)
-    virtual = build_virtual_hip(HOME / "cache")
-    opened = Release.open(release)
-    make_virtual(site, opened.unpack([opened.runtime], tmp_path / "unpacked"), virtual)
+    cache, virtual = tmp_path / "cache", build_virtual_hip(HOME / "cache")
+    environment = Environment(folder=virtual_environment(tmp_path, release, virtual))
     # what the virtual GPU prepares needs a compiler, which the container has not: once here
-    environment = Environment(folder=tmp_path / "environment")
-    venv.create(environment.folder, with_pip=False, symlinks=True)
-    places = f"{site}\n" + "\n".join(place for place in sys.path if place.endswith("site-packages"))
-    (environment.site_packages / "0.pth").write_text(f"{places}\n")
     wheels = ("--no-index", "--find-links", str(release), "aotforge-attention[gfx908]")
     assert environment.pip("install", *wheels).returncode == 0
     cache.mkdir()
@@ -140,7 +128,7 @@ def base(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     settings |= {"AOTFORGE_PARTIAL_PACK": "1", "LD_LIBRARY_PATH": str(virtual.folder)}
     done = environment.run("-c", SMALL, **settings)
     assert "virtual gfx908" in done.stdout, done.stderr
-    write_tree(tmp_path / "tree", site, virtual, texts, cache)
+    write_tree(tmp_path / "tree", tmp_path / "site", virtual, texts, cache)
     settings |= {"AOTFORGE_ASM": "/opt/texts.tar.gz", "LD_LIBRARY_PATH": "/opt/hip"}
     settings |= {"PATH": f"{PYTHON.parent}:/usr/bin:/bin"}
     packed = tmp_path / "base.tar"

@@ -6,15 +6,19 @@ memory, other operators run on the CPU, and flash attention is AOTriton's: `libt
 `libaotriton_v2.so.0.11.0`, as that of PyTorch 2.9 does.
 """
 
+import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
+from aotforge.release.release import Release
 from tests.integration.pytorch.wheel import FIXTURES, compile_with_pytorch
 from vgpu.cache import default_cache
 from vgpu.hip.build_hip import VirtualHip, build_virtual_hip
 
 NEEDED = "libaotriton_v2.so.0.11.0"
+SITES = [Path(place) for place in sys.path if place.endswith("site-packages")]
 _FIRST = "import builtins\n"
 """The first import of torch/__init__.py: PyTorch asks for devices while it is imported."""
 
@@ -50,6 +54,21 @@ def make_virtual(site: Path, headers: Path, virtual: VirtualHip) -> None:
     text = start.read_text(encoding="utf-8")
     assert text.count(f"\n{_FIRST}") == 1, f"{start} does not begin as expected"
     start.write_text(text.replace(f"\n{_FIRST}", f"\n{_EARLY}{_FIRST}") + _LATE, encoding="utf-8")
+
+
+def virtual_environment(folder: Path, release: Path, virtual: VirtualHip) -> Path:
+    """A virtual environment with such a PyTorch and what it imports. `release` has the headers."""
+    site = folder / "site"
+    for name in ("torch", "torchgen", "functorch"):
+        (found,) = (place / name for place in SITES if (place / name).is_dir())
+        shutil.copytree(found, site / name)
+    opened = Release.open(release)
+    make_virtual(site, opened.unpack([opened.runtime], folder / "unpacked"), virtual)
+    environment = folder / "environment"
+    venv.create(environment, with_pip=False, symlinks=True)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    (packages / "0.pth").write_text("".join(f"{place}\n" for place in (site, *SITES)))
+    return environment
 
 
 if __name__ == "__main__":
