@@ -2,13 +2,14 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from aotforge.base.progress import Report
 from aotforge.cli.flags import command
@@ -37,6 +38,8 @@ from aotforge.pipeline.requests import (
 if TYPE_CHECKING:
     from aotforge.pipeline.build_record import RecordingObserver
     from aotforge.pipeline.requests import ImagesRequest
+    from aotforge.publish.keys import KeySet
+    from aotforge.publish.stores.store import ObjectStore
 
 
 @contextmanager
@@ -222,15 +225,37 @@ def make(request: ReleaseRequest, output: Output) -> Report:
 
     ./dev release --version 0.11.2b --arch gfx908 --key key.pem --to s3://BUCKET/PREFIX --keys ~/keys
     ./dev release --version 0.11.2b --arch gfx908 --development --unsigned --executor local --no-windows
+    ./dev release --version all --arch gfx906,gfx908 --profile full --key key.pem
     """
-    from aotforge.pipeline.make_release import release
     from aotforge.publish.session import open_publisher
-    from aotforge.publish.upload import publish_release
+    from aotforge.release.model import load_release_manifest
 
     # store and keys first: what is missing is reported in a second instead of after an hour
     place = None
     if request.to:
         place = open_publisher(request.to, absolute(request.keys), request.environment)
+    if request.version != "all":
+        return _release(request, place, output)
+    values, lines = [], []
+    for level in load_release_manifest(ROOT / "manifests" / "release.yaml").api_levels:
+        began = time.monotonic()
+        report = _release(replace(request, version=level), place, output)
+        fields = cast(dict[str, Any], report.fields()) | {"seconds": round(time.monotonic() - began)}
+        size = sum(file["size"] for file in fields["files"]) / 1e6
+        values.append(fields)
+        lines.append(
+            f"{fields['release']:11} {fields['seconds']:6} s  {fields['compiled']:6} compiled"
+            f"  {fields['executed']:6} executed  {size:8.1f} MB  {fields['folder']}"
+        )
+        print_status(lines[-1])
+    return Result(values, lines)
+
+
+def _release(request: ReleaseRequest, place: "tuple[ObjectStore, KeySet] | None", output: Output) -> Report:
+    """A release of one level, published where there is a place for it."""
+    from aotforge.pipeline.make_release import release
+    from aotforge.publish.upload import publish_release
+
     with observed(request, output) as observer:
         report = release(request, observer=observer)
     if not place:

@@ -10,6 +10,8 @@ import yaml
 from invoke.parser import Parser
 
 import tasks
+from aotforge.base.architectures import load_architectures
+from aotforge.base.hardware import load_hardware_runs
 from aotforge.devtools.card_pages import CARDS, PROGRAM, card_page, first_page
 from aotforge.devtools.docs_site import (
     MANIFESTS,
@@ -60,6 +62,25 @@ def test_the_first_page_leads_to_every_card_by_three_commands() -> None:
         assert "When not to" in tabs[card.title] and f"({name})" in tabs[card.title]
         for words in (build.split()[1:], drop_in.split()[1:]):
             Parser(contexts=tasks.namespace.to_contexts()).parse_argv(words)
+
+
+def test_the_evidence_of_every_arch_is_listed() -> None:
+    """In docs/hardware.md; a row says none only as long as no report of its archs was imported."""
+    text = (PROJECT / "docs" / "hardware.md").read_text(encoding="utf-8")
+    known = list(load_architectures(PROJECT / "manifests").architectures)
+    reported = {run.device.arch for run in load_hardware_runs(PROJECT / "manifests")}
+    listed: list[str] = []
+    for archs, virtual, _, reports in re.findall(r"^\|" + r" (.+?) \|" * 4 + "$", text, re.MULTILINE)[1:]:
+        named = []
+        for name, _, last in (one.partition(" to ") for one in archs.split(", ")):
+            first = [arch for arch in known if arch == name or (name == "cpu-x86-64" and name in arch)]
+            named += known[known.index(name) : known.index(last) + 1] if last else first
+        listed += named
+        assert (virtual == "every image") == all(arch.startswith("gfx") for arch in named), archs
+        assert (reports == "none") == (not reported & set(named)), archs
+        if len(listed) == len(known):
+            break
+    assert sorted(listed) == sorted(known)
 
 
 def test_the_navigation_has_every_page(tmp_path: Path) -> None:
