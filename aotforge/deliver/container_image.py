@@ -51,11 +51,11 @@ class Engine:
     """The program `docker` or `podman`, by name or the first that is installed. Raises ExecutorError."""
 
     def __init__(self, name: str | None) -> None:
-        found = [one for one in ([name] if name else ENGINES) if shutil.which(one)]
-        if not found:
+        installed = [engine for engine in ([name] if name else ENGINES) if shutil.which(engine)]
+        if not installed:
             what = name or " or ".join(ENGINES)
             raise ExecutorError(f"there is no {what} on PATH", hint=f"apt-get install {name or 'podman'}")
-        self.name = found[0]
+        self.name = installed[0]
 
     def run(self, *words: str) -> str:
         """Standard output of a command. Raises ExecutorError."""

@@ -1,4 +1,4 @@
-"""Pages for owners of a card, made from one template, and the site's first page, which asks for the card.
+"""Pages for owners of a card, made from one template, and the site's first page, with commands by card.
 
 `python -m aotforge.devtools.card_pages` writes those that docs/ has, for readers of the repository; the site
 has one for every family.
@@ -17,12 +17,14 @@ PROGRAM = "docker/attention.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A family of cards. `owners` ends "it is for owners of", `gpu` "no image has run on a real".
+    """A family of cards. `label` is short, for the first page; `owners` ends "it is for owners of", `gpu` ends
+    "no image has run on a real".
 
     `arch`: the one that the commands name, of which there are `others`.
     """
 
     arch: str
+    label: str
     title: str
     owners: str
     gpu: str
@@ -34,6 +36,7 @@ _DOTS = "has no matrix instructions: products are computed by dot and vector ins
 CARDS: Mapping[str, Card] = {
     "gfx906.md": Card(
         arch="gfx906",
+        label="MI50, MI60, VII",
         title="MI50, MI60 and Radeon VII",
         owners="an AMD Radeon Instinct MI50 or MI60, a Radeon VII or a Radeon Pro VII (gfx906)",
         gpu="gfx906",
@@ -41,6 +44,7 @@ CARDS: Mapping[str, Card] = {
     ),
     "mi100.md": Card(
         arch="gfx908",
+        label="MI100",
         title="MI100",
         owners="an AMD Instinct MI100 (gfx908)",
         gpu="MI100",
@@ -48,6 +52,7 @@ CARDS: Mapping[str, Card] = {
     ),
     "gfx103x.md": Card(
         arch="gfx1030",
+        label="RX 6000",
         title="Radeon RX 6000",
         owners="a Radeon RX 6400 to 6950 XT, a Radeon PRO W6600, W6800 or V620 (RDNA 2, gfx103x)",
         gpu="RDNA 2 GPU",
@@ -60,6 +65,7 @@ CARDS: Mapping[str, Card] = {
     ),
     "gfx110x.md": Card(
         arch="gfx1100",
+        label="RX 7000",
         title="Radeon RX 7000",
         owners="a Radeon RX 7600 to 7900 XTX, a Radeon PRO W7500 to W7900 or V710, or graphics 740M to 780M "
         "(RDNA 3, gfx110x)",
@@ -68,6 +74,7 @@ CARDS: Mapping[str, Card] = {
     ),
     "gfx115x.md": Card(
         arch="gfx1151",
+        label="Ryzen AI",
         title="Ryzen AI graphics",
         owners="graphics Radeon 840M to 890M, 8050S or 8060S of a Ryzen AI (RDNA 3.5, gfx115x)",
         gpu="RDNA 3.5 GPU",
@@ -75,6 +82,7 @@ CARDS: Mapping[str, Card] = {
     ),
     "gfx120x.md": Card(
         arch="gfx1201",
+        label="RX 9000",
         title="Radeon RX 9000",
         owners="a Radeon RX 9060 to 9070 XT or a Radeon AI PRO R9700 (RDNA 4, gfx120x)",
         gpu="RDNA 4 GPU",
@@ -82,18 +90,21 @@ CARDS: Mapping[str, Card] = {
     ),
     "mi200.md": Card(
         arch="gfx90a",
+        label="MI200",
         title="MI200 series",
         owners="an AMD Instinct MI210, MI250 or MI250X (gfx90a)",
         gpu="MI200",
     ),
     "mi300.md": Card(
         arch="gfx942",
+        label="MI300",
         title="MI300 series",
         owners="an AMD Instinct MI300A, MI300X or MI325X (gfx942)",
         gpu="MI300",
     ),
     "mi350.md": Card(
         arch="gfx950",
+        label="MI350",
         title="MI350 series",
         owners="an AMD Instinct MI350X or MI355X (gfx950)",
         gpu="MI350",

@@ -24,8 +24,10 @@ from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, script
 BASE, TAG = "localhost/aotforge-test-base", "localhost/aotforge-test-image"
 PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 SITE = Path(sys.base_prefix) / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
-PACKAGES = ("torch", "torchgen", "functorch", "pip", "sympy", "mpmath", "networkx", "jinja2", "markupsafe")
-PACKAGES = (*PACKAGES, "filelock", "fsspec", "typing_extensions.py", "yaml")
+PACKAGES = (
+    *("torch", "torchgen", "functorch", "pip", "sympy", "mpmath", "networkx", "jinja2", "markupsafe"),
+    *("filelock", "fsspec", "typing_extensions.py", "yaml"),
+)
 SMALL = (ROOT / "docker" / "attention.py").read_text().replace("2, 8, 1000, 64", "1, 2, 100, 32")
 """The program of the owners' pages, on a call that profile `smoke` serves."""
 
@@ -42,7 +44,7 @@ def test_without_an_engine(tmp_path: Path) -> None:
 
 
 def test_a_base_of_another_kind(tmp_path: Path) -> None:
-    """Containers without PyTorch, with one for NVIDIA, and with one of a level that nobody makes."""
+    """Containers without PyTorch, with one for NVIDIA, and with one of an unknown level."""
     engine = tmp_path / "docker"
 
     def refused(run: str, cp: str, code: int = 4) -> str:

@@ -18,8 +18,8 @@ from tests.support.virtual_torch import virtual_environment
 from vgpu.hip.build_hip import build_virtual_hip
 
 
-def commands(title: str) -> list[str]:
-    tab = first_page(ROOT).partition(f'=== "{title}"\n')[2].partition("```sh\n")[2].partition("```")[0]
+def commands(label: str) -> list[str]:
+    tab = first_page(ROOT).partition(f'=== "{label}"\n')[2].partition("```sh\n")[2].partition("```")[0]
     return [line.strip() for line in tab.splitlines() if line.strip()]
 
 
@@ -32,7 +32,7 @@ def test_three_commands_lead_to_attention(name: str, tmp_path: Path) -> None:
     card = CARDS[name]
     virtual = build_virtual_hip(HOME / "cache")
     active = virtual_environment(tmp_path, build_small(tmp_path / "headers"), virtual)
-    build, drop_in, program = commands(card.title)
+    build, drop_in, program = commands(card.label)
     pack = load_architectures(ROOT / "manifests").architectures[card.arch].pack
     texts = f"export AOTFORGE_ASM=$(echo $PWD/releases/dist/*-r?/*-asm-{pack}.tar.gz)"  # hardware needs none
     settings = {

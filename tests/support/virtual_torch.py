@@ -1,7 +1,7 @@
 """Makes the CPU build of PyTorch in a folder one whose device `cuda` is a virtual GPU.
 
 `python -m tests.support.virtual_torch SITE HEADERS HIP`: `SITE` has the package, `HEADERS` is the prefix of
-an unpacked release, and `HIP` becomes a link to the folder of virtual HIP. Tensors live in virtual HIP's
+an unpacked release, and `HIP` becomes a link to the folder of virtual HIP. Tensors are in virtual HIP's
 memory, other operators run on the CPU, and flash attention is AOTriton's: `libtorch_hip.so` needs
 `libaotriton_v2.so.0.11.0`, as that of PyTorch 2.9 does.
 """
@@ -20,7 +20,7 @@ from vgpu.hip.build_hip import VirtualHip, build_virtual_hip
 NEEDED = "libaotriton_v2.so.0.11.0"
 SITES = [Path(place) for place in sys.path if place.endswith("site-packages")]
 _FIRST = "import builtins\n"
-"""The first import of torch/__init__.py: PyTorch asks for devices while it is imported."""
+"""The first import of torch/__init__.py: PyTorch looks for devices while it is imported."""
 
 _EARLY = """
 def _load_hip():
@@ -60,8 +60,8 @@ def virtual_environment(folder: Path, release: Path, virtual: VirtualHip) -> Pat
     """A virtual environment with such a PyTorch and what it imports. `release` has the headers."""
     site = folder / "site"
     for name in ("torch", "torchgen", "functorch"):
-        (found,) = (place / name for place in SITES if (place / name).is_dir())
-        shutil.copytree(found, site / name)
+        (package,) = (place / name for place in SITES if (place / name).is_dir())
+        shutil.copytree(package, site / name)
     opened = Release.open(release)
     make_virtual(site, opened.unpack([opened.runtime], folder / "unpacked"), virtual)
     environment = folder / "environment"

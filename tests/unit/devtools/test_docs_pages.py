@@ -52,20 +52,20 @@ def test_every_page_of_the_checkout_is_made(tmp_path: Path) -> None:
 def test_the_first_page_leads_to_every_card_by_three_commands() -> None:
     """And each card's page has the commands, valid tasks, and when not to use it."""
     tabs = dict(re.findall(CARD, first_page(PROJECT), re.DOTALL))
-    assert list(tabs) == [card.title for card in CARDS.values()]
+    assert list(tabs) == [card.label for card in CARDS.values()]
     for name, card in CARDS.items():
-        (block,) = re.findall(r"```sh\n(.*?)```", tabs[card.title], re.DOTALL)
+        (block,) = re.findall(r"```sh\n(.*?)```", tabs[card.label], re.DOTALL)
         build, drop_in, program = block.split("\n")[:3]
         assert card.arch in build and card.arch in drop_in and program.split()[1] == PROGRAM
         page = card_page(PROJECT, name)
         assert build.strip() in page and drop_in.strip() in page and "When not to use this" in page
-        assert "When not to" in tabs[card.title] and f"({name})" in tabs[card.title]
+        assert "When not to" in tabs[card.label] and f"({name})" in tabs[card.label]
         for words in (build.split()[1:], drop_in.split()[1:]):
             Parser(contexts=tasks.namespace.to_contexts()).parse_argv(words)
 
 
 def test_the_evidence_of_every_arch_is_listed() -> None:
-    """In docs/hardware.md; a row says none only as long as no report of its archs was imported."""
+    """In docs/hardware.md; a row has none only as long as no report of its archs was imported."""
     text = (PROJECT / "docs" / "hardware.md").read_text(encoding="utf-8")
     known = list(load_architectures(PROJECT / "manifests").architectures)
     reported = {run.device.arch for run in load_hardware_runs(PROJECT / "manifests")}
