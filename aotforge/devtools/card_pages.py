@@ -17,10 +17,10 @@ PROGRAM = "docker/attention.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A family of cards. `label` is short, for the first page; `owners` ends "it is for owners of", `gpu` ends
-    "no image has run on a real".
+    """A family of cards. `owners` ends "it is for owners of", `gpu` "no image has run on a real".
 
-    `arch`: the one that the commands name, of which there are `others`.
+    `label` is short, for the first page. `arch` is the one that the commands name, of products `others`;
+    `example` is a product of another arch.
     """
 
     arch: str
@@ -29,6 +29,7 @@ class Card:
     owners: str
     gpu: str
     others: str = ""
+    example: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -56,7 +57,8 @@ CARDS: Mapping[str, Card] = {
         title="Radeon RX 6000",
         owners="a Radeon RX 6400 to 6950 XT, a Radeon PRO W6600, W6800 or V620 (RDNA 2, gfx103x)",
         gpu="RDNA 2 GPU",
-        others='RX 6800 to 6950 XT). For another GPU, `--arch` takes its product as well, `--arch "RX 6600"`',
+        others="RX 6800 to 6950 XT",
+        example="RX 6600",
         notes=(
             f"RDNA 2 {_DOTS}",
             "Where PyTorch has its other kernels for gfx1030 alone, `HSA_OVERRIDE_GFX_VERSION=10.3.0` makes "
@@ -70,7 +72,8 @@ CARDS: Mapping[str, Card] = {
         owners="a Radeon RX 7600 to 7900 XTX, a Radeon PRO W7500 to W7900 or V710, or graphics 740M to 780M "
         "(RDNA 3, gfx110x)",
         gpu="RDNA 3 GPU",
-        others='RX 7900). For another GPU, `--arch` takes its product as well, `--arch "RX 7600"`',
+        others="RX 7900",
+        example="RX 7600",
     ),
     "gfx115x.md": Card(
         arch="gfx1151",
@@ -78,7 +81,8 @@ CARDS: Mapping[str, Card] = {
         title="Ryzen AI graphics",
         owners="graphics Radeon 840M to 890M, 8050S or 8060S of a Ryzen AI (RDNA 3.5, gfx115x)",
         gpu="RDNA 3.5 GPU",
-        others='8060S). For another GPU, `--arch` takes its product as well, `--arch "Radeon 890M"`',
+        others="8060S",
+        example="Radeon 890M",
     ),
     "gfx120x.md": Card(
         arch="gfx1201",
@@ -86,7 +90,8 @@ CARDS: Mapping[str, Card] = {
         title="Radeon RX 9000",
         owners="a Radeon RX 9060 to 9070 XT or a Radeon AI PRO R9700 (RDNA 4, gfx120x)",
         gpu="RDNA 4 GPU",
-        others='RX 9070). For another GPU, `--arch` takes its product as well, `--arch "RX 9060 XT"`',
+        others="RX 9070",
+        example="RX 9060 XT",
     ),
     "mi200.md": Card(
         arch="gfx90a",
@@ -119,7 +124,7 @@ IN_DOCS = ("gfx906.md", "mi100.md", "gfx103x.md")
 def card_page(root: Path, name: str) -> str:
     """The text of a page."""
     card = CARDS[name]
-    notes = [f"The commands name {card.arch} ({card.others}, and `native`."] if card.others else []
+    notes = [_named(card, "\n  ")] if card.others else []
     program = (root / PROGRAM).read_text(encoding="utf-8")
     values = vars(card) | {"notes": (*notes, *card.notes), "official": _is_official(root, card)}
     return render("card_page.md.jinja", program=program, **values) + "\n"
@@ -127,8 +132,15 @@ def card_page(root: Path, name: str) -> str:
 
 def first_page(root: Path) -> str:
     """The site's first page."""
-    cards = [(name, card, _is_official(root, card)) for name, card in CARDS.items()]
+    cards = [(name, card, _is_official(root, card), _named(card, " ")) for name, card in CARDS.items()]
     return render("first_page.md.jinja", cards=cards) + "\n"
+
+
+def _named(card: Card, space: str) -> str:
+    """Which products the commands are for, and what to enter for another."""
+    first = f"The commands name {card.arch} ({card.others})."
+    other = f'For another GPU, `--arch` takes its product as well, `--arch "{card.example}"`, and `native`.'
+    return f"{first}{space}{other}"
 
 
 def _is_official(root: Path, card: Card) -> bool:
