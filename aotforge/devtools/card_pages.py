@@ -1,4 +1,4 @@
-"""Pages for owners of a card, made from one template, and the site's first page, with commands by card.
+"""Pages for owners of a card, from one template, and the first page, with commands by card.
 
 `python -m aotforge.devtools.card_pages` writes those that docs/ has, for readers of the repository; the site
 has one for every family.
