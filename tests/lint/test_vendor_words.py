@@ -63,7 +63,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
     ("aotforge/deliver/*", "rocm hip amd amdgpu cuda", f"{_AOTRITON}; its devices are torch.cuda"),
     ("aotforge/base/templates/*", f"rocm rocms hip amd {FUNCTION}", _AOTRITON),
     ("aotforge/base/templates/wheel_attention.md.jinja", ARCH, "wheels are named by AMD's archs"),
-    ("aotforge/base/templates/*_page.md.jinja", f"amdgpu cuda {ARCH}", "pages for owners of AMD's GPUs"),
+    ("aotforge/base/templates/*_page.md.jinja", "amdgpu cuda", "pages for owners of AMD's GPUs"),
     ("aotforge/devtools/card_pages.py", f"amd radeon instinct hsa {ARCH}", "pages for owners of AMD's GPUs"),
     ("aotforge/cli/conformance.py", "rocm", _AOTRITON),
     ("aotforge/cli/deliver.py", "rocm", _AOTRITON),
