@@ -238,23 +238,35 @@ def make(request: ReleaseRequest, output: Output) -> Report:
         return _release(request, place, output)
     values, lines = [], []
     for level in load_release_manifest(ROOT / "manifests" / "release.yaml").api_levels:
-        began = time.monotonic()
-        report = _release(replace(request, version=level), place, output)
-        fields = cast(dict[str, Any], report.fields()) | {"seconds": round(time.monotonic() - began)}
+        values.append(_level(replace(request, version=level), place, output))
+        fields = values[-1]
         size = sum(file["size"] for file in fields["files"]) / 1e6
-        values.append(fields)
-        lines.append(
-            f"{fields['release']:11} {fields['seconds']:6} s  {fields['compiled']:6} compiled"
-            f"  {fields['executed']:6} executed  {size:8.1f} MB  {fields['folder']}"
-        )
+        made = f"{fields['compiled']} compiled, {fields['executed']} executed, {fields['seconds']} s"
+        made = made if fields["compiled"] is not None else "finished before"
+        lines.append(f"{fields['release']:11} {size:8.1f} MB  {fields['folder']}: {made}")
         print_status(lines[-1])
     return Result(values, lines)
+
+
+def _level(
+    request: ReleaseRequest, place: "tuple[ObjectStore, KeySet] | None", output: Output
+) -> dict[str, Any]:
+    """Fields of one level of several, which a run that was interrupted may have finished."""
+    from aotforge.pipeline.build_release import file_fields
+    from aotforge.pipeline.make_release import finished_before
+
+    began, done = time.monotonic(), finished_before(request)
+    if done is None:
+        values = cast(dict[str, Any], _release(request, place, output).fields())
+        return values | {"seconds": round(time.monotonic() - began)}
+    files = file_fields(done.description().files)
+    same = {"release": done.name, "folder": str(done.folder), "files": files, "compiled": None}
+    return same | ({"publication": _publish(request, done.folder, place, output).values} if place else {})
 
 
 def _release(request: ReleaseRequest, place: "tuple[ObjectStore, KeySet] | None", output: Output) -> Report:
     """A release of one level, published where there is a place for it."""
     from aotforge.pipeline.make_release import release
-    from aotforge.publish.upload import publish_release
 
     with observed(request, output) as observer:
         report = release(request, observer=observer)
@@ -262,17 +274,26 @@ def _release(request: ReleaseRequest, place: "tuple[ObjectStore, KeySet] | None"
         return report
     if not output.json:
         print_report(report, json=False)
+    shown = _publish(request, report.finished.folder, place, output)
+    return Result({**report.fields(), "publication": shown.values}, shown.text)
+
+
+def _publish(
+    request: ReleaseRequest, folder: Path, place: "tuple[ObjectStore, KeySet]", output: Output
+) -> Result:
+    """Sends a finished release; what is there is compared."""
+    from aotforge.publish.upload import publish_release
+
     with output.bytes() as on_progress:
         publication = publish_release(
-            report.finished.folder,
+            folder,
             *place,
             now=datetime.now(UTC),
             dry_run=request.dry_run,
             allow_development=request.development,
             on_progress=on_progress,
         )
-    shown = output.noted(publication, publication.notes)
-    return Result({**report.fields(), "publication": shown.values}, shown.text)
+    return output.noted(publication, publication.notes)
 
 
 @command("image")

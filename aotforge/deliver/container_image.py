@@ -118,7 +118,8 @@ def build_image(
         values = {"BASE": base, "BUILDER": base, "ARCH": ",".join(archs)}
         flags = [word for item in values.items() for word in ("--build-arg", "=".join(item))]
         places = ["--target", "pytorch", "--tag", tag, "--file", str(context / DOCKERFILE), made]
-        engine.run("build", *flags, *places)
+        # podman's own format has no health checks
+        engine.run("build", *(("--format", "docker") if engine.name == "podman" else ()), *flags, *places)
     size = int(engine.run("image", "inspect", "--format", "{{.Size}}", tag))
     return ImageReport(
         tag=tag, base=base, engine=engine.name, release=release.name, archs=tuple(archs), size=size

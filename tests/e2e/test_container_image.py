@@ -32,8 +32,8 @@ SMALL = (ROOT / "docker" / "attention.py").read_text().replace("2, 8, 1000, 64",
 """The program of the owners' pages, on a call that profile `smoke` serves."""
 
 
-def docker(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+def engine_run(engine: str, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([engine, *words], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def test_without_an_engine(tmp_path: Path) -> None:
@@ -107,12 +107,11 @@ def write_tree(tree: Path, torch: Path, virtual: VirtualHip, texts: Path, cache:
     (tree / "tmp").mkdir(exist_ok=True)
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A release with wheels, and the name of an image that fakes one with PyTorch for ROCm."""
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, str]]:
+    """A release with wheels, and the tar and variables of an image that fakes one with PyTorch for ROCm."""
+    tmp_path = tmp_path_factory.mktemp("base")
     pytest.importorskip("torch")
-    if not shutil.which("docker") or docker("info").returncode:
-        pytest.skip("no response from the Docker daemon")
     release = build_small(tmp_path / "dist")
     write_wheels(release, release)
     (texts,) = release.glob("*-asm-*")
@@ -136,24 +135,39 @@ def base(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     packed = tmp_path / "base.tar"
     with tarfile.open(packed, "w") as tar:
         tar.add(tmp_path / "tree", ".")
-    changes = [word for name, value in settings.items() for word in ("--change", f"ENV {name}={value}")]
-    imported = docker("import", *changes, str(packed), BASE)
+    return release, packed, settings
+
+
+@pytest.fixture(params=["docker", "podman"])
+def engine(request: pytest.FixtureRequest, base: tuple[Path, Path, dict[str, str]]) -> Iterator[str]:
+    """An engine that has the base."""
+    name: str = request.param
+    if not shutil.which(name) or engine_run(name, "info").returncode:
+        pytest.skip("no response from the Docker daemon" if name == "docker" else f"{name} is not installed")
+    _, packed, settings = base
+    changes = [word for key, value in settings.items() for word in ("--change", f"ENV {key}={value}")]
+    imported = engine_run(name, "import", *changes, str(packed), BASE)
     assert imported.returncode == 0, imported.stderr
-    yield release, BASE
-    docker("image", "rm", "--force", TAG, BASE)
+    yield name
+    engine_run(name, "image", "rm", "--force", TAG, BASE)
 
 
 @pytest.mark.slow
-def test_attention_in_a_container(base: tuple[Path, str], tmp_path: Path) -> None:
-    release, name = base
-    words = ("image", "--engine", "docker", "--base", name, "--arch", "gfx908", "--release", str(release))
+def test_attention_in_a_container(engine: str, base: tuple[Path, Path, dict[str, str]]) -> None:
+    release = base[0]
+
+    def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return engine_run(engine, *words, **options)
+
+    words = ("image", "--engine", engine, "--base", BASE, "--arch", "gfx908", "--release", str(release))
     report = json.loads(invoke(ROOT, *words, "--tag", TAG, "--json").stdout)
     assert (report["tag"], report["archs"], report["release"]) == (TAG, ["gfx908"], release.name)
-    state = json.loads(docker("run", "--rm", TAG, "python3", "-m", "aotforge_attention", "--json").stdout)
+    state = json.loads(run("run", "--rm", TAG, "python3", "-m", "aotforge_attention", "--json").stdout)
     assert state["library"] and state["needed"] == [NEEDED] and state["packs"] == ["amd-gfx908"]
-    health = json.loads(docker("image", "inspect", TAG).stdout)[0]["Config"]["Healthcheck"]["Test"]
-    assert health == ["CMD", "python3", "-m", "aotforge_attention"]
-    done = docker("run", "--rm", "-i", TAG, "python3", "-", input=SMALL)
+    (image,) = json.loads(run("image", "inspect", TAG).stdout)
+    health = image["Config"].get("Healthcheck") or image["HealthCheck"]  # docker's, podman's
+    assert health["Test"] == ["CMD", "python3", "-m", "aotforge_attention"]
+    done = run("run", "--rm", "-i", TAG, "python3", "-", input=SMALL)
     assert done.returncode == 0 and "cuda, virtual gfx908 (" in done.stdout, done.stderr
     # without the wheels the same program fails: the library in torch/lib has no code
-    assert docker("run", "--rm", "-i", BASE, "python3", "-", input=SMALL).returncode != 0
+    assert run("run", "--rm", "-i", BASE, "python3", "-", input=SMALL).returncode != 0
