@@ -90,10 +90,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 def group_files(group: str, root: Path = ROOT) -> dict[str, Path]:
     """Files of a group by their path below `root`, sorted. Raises ToolchainError for an idle pattern."""
     files: dict[str, Path] = {}
+    data = root / "aotforge" / "data"  # the wheel has manifests there
     for pattern in GROUPS[group]:
+        place = data if pattern.startswith("manifests/") and data.is_dir() else root
         matched = {
-            path.relative_to(root).as_posix(): path
-            for path in root.glob(pattern.removeprefix("!"))
+            path.relative_to(place).as_posix(): path
+            for path in place.glob(pattern.removeprefix("!"))
             if path.is_file() and "__pycache__" not in path.parts
         }
         if not matched:

@@ -2,13 +2,14 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from aotforge.base.progress import Report
 from aotforge.cli.flags import command
@@ -37,6 +38,8 @@ from aotforge.pipeline.requests import (
 if TYPE_CHECKING:
     from aotforge.pipeline.build_record import RecordingObserver
     from aotforge.pipeline.requests import ImagesRequest
+    from aotforge.publish.keys import KeySet
+    from aotforge.publish.stores.store import ObjectStore
 
 
 @contextmanager
@@ -222,32 +225,121 @@ def make(request: ReleaseRequest, output: Output) -> Report:
 
     ./dev release --version 0.11.2b --arch gfx908 --key key.pem --to s3://BUCKET/PREFIX --keys ~/keys
     ./dev release --version 0.11.2b --arch gfx908 --development --unsigned --executor local --no-windows
+    ./dev release --version all --arch gfx906,gfx908 --profile full --key key.pem
     """
-    from aotforge.pipeline.make_release import release
     from aotforge.publish.session import open_publisher
-    from aotforge.publish.upload import publish_release
+    from aotforge.release.model import load_release_manifest
 
     # store and keys first: what is missing is reported in a second instead of after an hour
     place = None
     if request.to:
         place = open_publisher(request.to, absolute(request.keys), request.environment)
+    if request.version != "all":
+        return _release(request, place, output)
+    values, lines = [], []
+    for level in load_release_manifest(ROOT / "manifests" / "release.yaml").api_levels:
+        values.append(_level(replace(request, version=level), place, output))
+        fields = values[-1]
+        size = sum(file["size"] for file in fields["files"]) / 1e6
+        made = f"{fields['compiled']} compiled, {fields['executed']} executed, {fields['seconds']} s"
+        made = made if fields["compiled"] is not None else "finished before"
+        lines.append(f"{fields['release']:11} {size:8.1f} MB  {fields['folder']}: {made}")
+        print_status(lines[-1])
+    return Result(values, lines)
+
+
+def _level(
+    request: ReleaseRequest, place: "tuple[ObjectStore, KeySet] | None", output: Output
+) -> dict[str, Any]:
+    """Fields of one level of several, which a run that was interrupted may have finished."""
+    from aotforge.pipeline.build_release import file_fields
+    from aotforge.pipeline.make_release import finished_before
+
+    began, done = time.monotonic(), finished_before(request)
+    if done is None:
+        values = cast(dict[str, Any], _release(request, place, output).fields())
+        return values | {"seconds": round(time.monotonic() - began)}
+    files = file_fields(done.description().files)
+    same = {"release": done.name, "folder": str(done.folder), "files": files, "compiled": None}
+    return same | ({"publication": _publish(request, done.folder, place, output).values} if place else {})
+
+
+def _release(request: ReleaseRequest, place: "tuple[ObjectStore, KeySet] | None", output: Output) -> Report:
+    """A release of one level, published where there is a place for it."""
+    from aotforge.pipeline.make_release import release
+
     with observed(request, output) as observer:
         report = release(request, observer=observer)
     if not place:
         return report
     if not output.json:
         print_report(report, json=False)
+    shown = _publish(request, report.finished.folder, place, output)
+    return Result({**report.fields(), "publication": shown.values}, shown.text)
+
+
+def _publish(
+    request: ReleaseRequest, folder: Path, place: "tuple[ObjectStore, KeySet]", output: Output
+) -> Result:
+    """Sends a finished release; what is there is compared."""
+    from aotforge.publish.upload import publish_release
+
     with output.bytes() as on_progress:
         publication = publish_release(
-            report.finished.folder,
+            folder,
             *place,
             now=datetime.now(UTC),
             dry_run=request.dry_run,
             allow_development=request.development,
             on_progress=on_progress,
         )
-    shown = output.noted(publication, publication.notes)
-    return Result({**report.fields(), "publication": shown.values}, shown.text)
+    return output.noted(publication, publication.notes)
+
+
+@command("image")
+def image(
+    output: Output,
+    base: Annotated[str, "a container image whose python3 has PyTorch for ROCm"],
+    arch: Arch,
+    release: Annotated[
+        str | None, "a release folder with wheels (default: a build at the level of the base)"
+    ] = None,
+    tag: Annotated[str, "name of the new image"] = "aotforge-attention",
+    engine: Annotated[str | None, "the first that is installed by default", "docker", "podman"] = None,
+    profile: Profile = None,
+    cache: Cache = None,
+    jobs: Annotated[int | None, "worker processes at most"] = None,
+) -> Report:
+    """Build a container image: an image with PyTorch for ROCm, and the library and images in it.
+
+    ./dev image --arch gfx906 --base rocm/pytorch:latest
+    """
+    from aotforge.conformance.matrix import levels_of_names
+    from aotforge.deliver.container_image import Engine, build_image, needed_names
+    from aotforge.pipeline.make_release import release as make_release
+
+    program, archs = Engine(engine), archs_of(arch)
+    level = levels_of_names(ROOT, needed_names(program, base))[0]  # also where --release names a folder
+    folder = absolute(release)
+    if not folder:
+        request = ReleaseRequest(
+            root=ROOT,
+            archs=archs,
+            profile=profile,
+            cache=cache_folder(cache),
+            jobs=job_count(jobs),
+            environment=dict(os.environ),
+            version=level,
+            executor="local",
+            windows=False,
+            wheels=True,
+            unsigned=True,
+            development=True,
+            output=ROOT / "releases" / "dist" / "image",
+        )
+        with observed(request, output) as observer:
+            folder = make_release(request, observer=observer).finished.folder
+    return build_image(ROOT, program, folder, base=base, archs=archs, tag=tag)
 
 
 @command("release.reproduce")

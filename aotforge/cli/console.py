@@ -2,11 +2,16 @@
 
 import sys
 
-from aotforge.cli import conformance, deliver, publish  # noqa: F401 - importing a module registers its tasks
+from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
+    conformance,
+    deliver,
+    hardware,
+    publish,
+)
 from aotforge.cli.flags import namespace
 from aotforge.cli.program import main as run_program
 
-WITHOUT_CHECKOUT = ("install", "dropin", "release.list", "compat")
+WITHOUT_CHECKOUT = ("install", "dropin", "release.list", "compat", "hardware.check")
 """Tasks that read nothing but the data of the wheel."""
 
 

@@ -66,7 +66,7 @@ def check(
         date=datetime.now(UTC).date().isoformat(),
         library=hip,
         only=Only(names(only)),
-        compare=compare,
+        not_compared="" if compare else "not requested",
         shape={**SHAPE, **{name: _size(name, size) for name, size in pairs(shape).items()}},
         repeat=repeat,
         torch=absolute(torch),

@@ -33,6 +33,7 @@ from aotforge.base.general_costs import GeneralCosts
 from aotforge.base.hazards import Hazards
 from aotforge.base.tuning import Tuning
 from aotforge.conformance.matrix_models import Calls, Interface, Matrix
+from aotforge.devtools.card_pages import CARDS, card_page, first_page
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.library.operator_functions import HEADER, function_sources
 from aotforge.library.sources import RuntimeManifest
@@ -41,7 +42,7 @@ from aotforge.release.record import Record
 from aotforge.run.rootfs.definitions import Definition
 
 ROOT_PAGES = {
-    "README.md": "index.md",
+    "README.md": "about.md",
     **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
 }
 """Pages beside docs/, with their places on the site."""
@@ -73,6 +74,7 @@ def write_pages(root: Path, folder: Path) -> None:
         places[name] = name.removeprefix("docs/")
     texts = {name: (root / name).read_text(encoding="utf-8") for name in places}
     pages = {place: moved_links(texts[name], name, places) for name, place in places.items()}
+    pages |= {name: card_page(root, name) for name in CARDS} | {"index.md": first_page(root)}
     pages |= manifest_pages() | {"reference/headers.md": headers_page(root)}
     with output_errors(folder):
         for place, text in pages.items():

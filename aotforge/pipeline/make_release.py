@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aotforge.base.progress import Observer
 from aotforge.errors import ReleaseError
@@ -17,7 +17,7 @@ from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import BuildRequest, ReleaseRequest, ToolsRequest, WindowsRequest
 from aotforge.release.finalize import finalize_release
-from aotforge.release.model import BuildTools, Origin, load_release_manifest, member_time
+from aotforge.release.model import RELEASE_JSON, BuildTools, Origin, load_release_manifest, member_time
 from aotforge.release.record import check_record, make_record, save_record, source_commit
 from aotforge.release.release import Release
 from aotforge.release.signing import load_private_key
@@ -150,6 +150,28 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     return ReleaseReport(
         build=built, windows=windows, finished=finished, origin=origin, checks=checks[0], record=saved
     )
+
+
+def finished_before(request: ReleaseRequest) -> Release | None:
+    """What an earlier run of the same request has finished from the present commit: its files are read again.
+
+    Raises ReleaseError for a damaged folder, and as `source_commit`.
+    """
+    root = request.root
+    manifest = load_release_manifest(root / "manifests" / "release.yaml", request.version)
+    folder = (request.output or root / "releases" / "dist" / "finished") / manifest.name
+    recorded = root / "releases" / f"{manifest.name}.json"
+    if request.development or not recorded.is_file() or not (folder / RELEASE_JSON).is_file():
+        return None
+    made = Release.open(folder)
+    made.check_files()
+    origin, profiles = made.description().origin, request.checkout.profiles
+    archs = request.archs or request.checkout.architectures.emulated
+    wanted = (source_commit(root, development=False), {*archs}, request.profile or profiles.default)
+    same = wanted == (origin["commit"], {*cast(tuple[str, ...], origin["archs"])}, origin["profile"])
+    has = {"wheels": any(name.endswith(".whl") for name in made.sums), "signed": made.signed}
+    complete = has["wheels"] >= request.wheels and has["signed"] >= (not request.unsigned)
+    return made if same and complete and ("windows" in str(origin["platforms"])) >= request.windows else None
 
 
 def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> CheckReport:

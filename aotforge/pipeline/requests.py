@@ -152,7 +152,9 @@ class ReleaseRequest(ImagesRequest):
     """A release to build, check, sign and record. Without `archs`: all that a complete profile may have."""
 
     version: Annotated[
-        str, "API level such as 0.13b, or release 0.13b-r1 (manifests/release.yaml has the revision)"
+        str,
+        "API level such as 0.13b, or release 0.13b-r1 (manifests/release.yaml has the revision); all: one of "
+        "every level, after one another",
     ]
     executor: Annotated[str, "as for build (default: auto, in a container)"] = "auto"
     windows: Annotated[bool, "also the library for Windows (default); --no-windows omits it"] = True

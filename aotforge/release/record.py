@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -122,10 +123,13 @@ def differing_archives(record: Record, tars: Mapping[str, str]) -> list[str]:
 
 
 def source_commit(root: Path, *, development: bool) -> str:
-    """The checkout's commit; NO_COMMIT for a `development` release from sources that differ from it.
+    """The checkout's commit; NO_COMMIT for a `development` release from sources that differ from it, or where
+    git is not installed, as in a container that only builds.
 
     Raises ReleaseError for another release of sources that differ, ToolchainError without git.
     """
+    if development and not shutil.which("git"):
+        return NO_COMMIT
     head = run_git(root, "rev-parse", "HEAD")
     lines = run_git(root, "status", "--porcelain", "--no-renames").stdout.splitlines()
     changed = [line[3:] for line in lines if not line[3:].startswith("releases/")]

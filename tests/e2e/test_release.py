@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aotforge.pipeline.make_release import finished_before
+from aotforge.pipeline.requests import ReleaseRequest
 from tests.e2e.checkouts import ROOT
 from tests.e2e.released import (
     CLIENTS,
@@ -20,7 +23,7 @@ from tests.e2e.released import (
     json_of,
     make_user,
 )
-from tests.support.rootfs import target
+from tests.support.rootfs import cache, target
 from tests.support.s3 import have_ministack, running_server
 from tests.support.web import served
 
@@ -84,6 +87,17 @@ def test_what_was_released(user: User) -> None:
     assert (user.finished.parent / "simple" / "aotforge-attention" / "index.html").is_file()
     wheels = {name.partition("-")[0] for name in published if name.endswith(".whl")}
     assert wheels == {"aotforge", "aotforge_attention", "aotforge_flash", "aotforge_images_gfx908"}
+
+
+def test_a_run_that_is_repeated_skips_what_is_finished(user: User) -> None:
+    request = ReleaseRequest(
+        root=user.checkout, cache=cache(), archs=("gfx908",), profile="smoke", version="0.11.2b",
+        windows=False, wheels=True,
+    )  # fmt: skip
+    made = finished_before(request)
+    assert made is not None and made.folder == user.finished
+    others = ({"profile": "core"}, {"windows": True}, {"version": "0.13b"}, {"archs": ("gfx90a",)})
+    assert not any(finished_before(replace(request, **other)) for other in others)
 
 
 def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:

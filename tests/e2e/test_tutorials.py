@@ -12,9 +12,7 @@ from invoke.parser import Parser
 
 import tasks
 from aotforge.library.operator_functions import HEADER, function_sources
-from tests.e2e import test_owner_pages
 from tests.e2e.checkouts import ROOT, shrink_smoke
-from tests.e2e.owner_pages import PAGES as OWNER_PAGES
 from tests.e2e.pages import DOCS, blocks, execute, listings, script, task_lines, tutorial_checkout, tutorials
 from tests.support.families import FAKE_TOOLCHAIN, plan_project
 
@@ -75,7 +73,6 @@ def test_a_release_engineer_publishes_installs_and_withdraws(tmp_path: Path) -> 
 
 
 EXECUTED: dict[str, Callable[..., object]] = {
-    **dict.fromkeys(OWNER_PAGES, test_owner_pages.test_a_page_leads_from_a_checkout_to_attention_and_back),
     "packaging.md": test_a_packager_gets_a_prefix,
     "kernel-family.md": test_the_page_makes_a_family_that_a_program_calls,
     "adding-an-operator.md": test_the_page_adds_an_operator_that_a_c_program_calls,

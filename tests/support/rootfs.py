@@ -80,7 +80,7 @@ def small_rootfs(folder: Path) -> RootFS:
     tools = ("sleep", "cat", "touch", "id", "env", "mkdir", "timeout")
     wanted = [python, Path("/bin/sh"), *(Path(tool) for name in tools if (tool := shutil.which(name)))]
     modules = [path for path in library.rglob("*") if path.is_file() and _needed(path.relative_to(library))]
-    for path in {*wanted, *modules, *_libraries([*wanted, *(m for m in modules if m.suffix == ".so")])}:
+    for path in {*wanted, *modules, *libraries_of([*wanted, *(m for m in modules if m.suffix == ".so")])}:
         target = tree / str(path).lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
@@ -103,7 +103,7 @@ def _needed(name: Path) -> bool:
     return not (heavy | packages) & set(name.parts) and not name.parts[0].startswith("config-")
 
 
-def _libraries(files: list[Path]) -> set[Path]:
+def libraries_of(files: list[Path]) -> set[Path]:
     libraries = set()
     for file in files:
         listed = subprocess.run(["ldd", str(file)], capture_output=True, text=True, check=False).stdout

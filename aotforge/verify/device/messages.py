@@ -91,14 +91,15 @@ class DeviceResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckImage:
-    """`compare`: with the virtual GPU. `shape` is the timed call's; `repeat` 0: no times."""
+    """`not_compared`: why not with the virtual GPU; empty: it is. `shape` is the timed call's; `repeat` 0: no
+    times."""
 
     task: ImageTask
     device: ShownDevice
     library: str | None
     kernels_root: Path
     cache: Path
-    compare: bool
+    not_compared: str
     shape: Mapping[str, int]
     repeat: int
 

@@ -143,8 +143,8 @@ def _chosen(request: CheckImage) -> Device:
 
 def _virtual(request: CheckImage) -> tuple[EmulatedImage | None, str]:
     """The image on the virtual GPU, and why there is none."""
-    if not request.compare:
-        return None, "not requested"
+    if request.not_compared:
+        return None, request.not_compared
     if backend_of_arch(request.task.arch).executed_by != "virtual GPU":
         return None, f"no virtual GPU executes {request.task.arch}"
     try:

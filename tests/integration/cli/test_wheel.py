@@ -6,6 +6,7 @@ import base64
 import csv
 import hashlib
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -20,8 +21,12 @@ from packaging.requirements import Requirement
 
 from aotforge.cli.console import WITHOUT_CHECKOUT
 from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.upload import publish_release
 from aotforge.release.wheels import build_package
-from tests.support.publishing import ROOT, make_keys, make_release, publish
+from tests.support.publishing import NOW, ROOT, make_keys, make_release, publish
+from tests.support.releases import build_small
+from tests.support.runtime import CACHE
+from vgpu.hip.build_hip import build_virtual_hip
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +76,19 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(environment: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(environment: Path, folder: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """The console script, as its entry point starts it, with the environment of a new user."""
     script = "import sys; from aotforge.cli.console import main; sys.exit(main())"
     return subprocess.run(
         [environment / "bin" / "python", "-P", "-c", script, *words],
-        cwd=folder, env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        cwd=folder, env={"PATH": os.environ["PATH"], "HOME": str(folder), **settings},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
 def test_equal_sources_give_equal_bytes(wheel: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    for name in ("aotforge", "aotforge_flash", "vgpu", "ttcpu", "manifests", "compat", "requirements"):
+    for name in ("aotforge", "aotforge_flash", "vgpu", "ttcpu", "kernels", "manifests", "compat", "requirements"):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -148,6 +153,27 @@ def test_a_published_release_is_installed(environment: Path, tmp_path: Path) -> 
     removed = run(environment, tmp_path, "install", "--uninstall", "--prefix", str(tmp_path / "prefix"))
     assert removed.returncode == 0, removed.stderr
     assert not (tmp_path / "prefix" / "lib").exists()
+
+
+@pytest.mark.compiler
+def test_a_published_release_is_checked_on_a_gpu(environment: Path, tmp_path: Path) -> None:
+    """With numpy, which the extra `hardware` brings, and without Triton: nothing is compared bit by bit."""
+    keys, place = make_keys(tmp_path / "keys"), DirectoryStore(tmp_path / "place")
+    release = build_small(tmp_path / "dist")
+    publish_release(release, place, keys, now=NOW, allow_development=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    for name in ("numpy", "numpy.libs", f"numpy-{metadata.version('numpy')}.dist-info"):
+        (site / name).symlink_to(str(metadata.distribution("numpy").locate_file(name)))
+    words = ("--root", str(tmp_path / "keys" / "roots" / "1.root.json"), "--only", "add", "--repeat", "0")
+    texts = str(next(release.glob("*-asm-*")))
+    settings = {"LD_LIBRARY_PATH": str(build_virtual_hip(CACHE).folder), "AOTFORGE_CACHE": str(CACHE)}
+    settings |= {"AOTFORGE_VIRTUAL": "devices=gfx908", "AOTFORGE_ASM": texts}
+    done = run(environment, tmp_path, "hardware.check", "--from", place.url, *words, **settings)
+    assert done.returncode == 0, done.stderr
+    assert "2 passed" in done.stdout and "Triton is needed" in done.stderr
+    report = json.loads(next(tmp_path.glob("hardware-gfx908-*.json")).read_text())
+    (image, _) = report["predicate"]["images"]
+    assert (image["outcome"], image["not_compared"][:6]) == ("passed", "Triton")
 
 
 def test_a_folder_that_is_no_pytorch_is_refused(environment: Path, tmp_path: Path) -> None:

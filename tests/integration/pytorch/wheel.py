@@ -54,9 +54,9 @@ def compile_with_pytorch(sources: Sequence[Path], out: Path, more: Sequence[str]
         _object([*compiler, *flags(), "-Wall", "-Wextra", "-Werror", *options], path) for path in sources
     ]
     link = [
-        *compiler, "-shared", "-o", str(out), *map(str, objects),
+        *compiler, "-shared", "-Wl,-z,defs", "-o", str(out), *map(str, objects),
             *(word for word in more if word not in options),
-        f"-L{libraries}", "-ltorch_cpu", "-ltorch", "-lc10", f"-Wl,-rpath,{libraries}", "-Wl,-z,defs",
+        f"-L{libraries}", "-ltorch_cpu", "-ltorch", "-lc10", f"-Wl,-rpath,{libraries}",
     ]  # fmt: skip
     done = subprocess.run(link, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
