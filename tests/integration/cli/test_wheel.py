@@ -88,7 +88,16 @@ def run(environment: Path, folder: Path, *words: str, **settings: str) -> subpro
 
 def test_equal_sources_give_equal_bytes(wheel: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    for name in ("aotforge", "aotforge_flash", "vgpu", "ttcpu", "kernels", "manifests", "compat", "requirements"):
+    for name in (
+        "aotforge",
+        "aotforge_flash",
+        "vgpu",
+        "ttcpu",
+        "kernels",
+        "manifests",
+        "compat",
+        "requirements",
+    ):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
