@@ -50,9 +50,8 @@ def test_the_pages_are_made_from_their_template(page: str) -> None:
 
 @pytest.mark.compiler
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    "page", [page if page == "mi100.md" else pytest.param(page, marks=pytest.mark.slow) for page in IN_DOCS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", IN_DOCS)
 def test_a_page_leads_from_a_checkout_to_attention_and_back(page: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     arch = CARDS[page].arch

@@ -140,19 +140,6 @@ def test_a_tarball_with_other_members_is_refused(unusual: list[Add], layout: int
     assert victim.read_text() == "mine" and not output.exists() and "\x1b" not in done.stderr
 
 
-def test_a_file_with_the_name_of_a_link_is_a_file(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    path = tmp_path / "odd.tar.gz"
-    made = pack(tmp_path / "p", "amd-gfx908", "gfx908")
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
-        tar.add(made, f"aotriton/{IMAGES}/amd-gfx908")
-        member("aotriton/x", content=b"evil", linkpath="{}")(tar, str(victim))
-    done, output = take(tmp_path, [path])
-    assert done.returncode == 0, done.stderr
-    assert victim.read_text() == "mine" and files(output / "amd-gfx908") == files(made)
-
-
 def test_other_formats_inside_a_tarball_are_not_read(tmp_path: Path) -> None:
     """A zip file as a member, behind a header with a wrong sum: CMake's reader would unpack it, with a link
     and a file below that."""
