@@ -64,4 +64,5 @@ def test_what_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         source_commit(tmp_path, development=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainError, match="git does not run"):
-        source_commit(tmp_path, development=True)
+        source_commit(tmp_path, development=False)
+    assert source_commit(tmp_path, development=True) == NO_COMMIT

@@ -140,6 +140,6 @@ def test_every_variable_that_a_program_reads_is_listed() -> None:
         name for path in paths for name in reads.findall(path.read_text(encoding="utf-8", errors="replace"))
     }
     read |= set(re.findall(r"\$\{(AOTFORGE_[A-Z_]+)", (ROOT / "dev").read_text()))
-    written = {"AOTFORGE_CACHE_KEY"}
+    written = {"AOTFORGE_CACHE_KEY", "AOTRITON_FLASH_BLOCK_DMODEL"}  # the latter for AOTriton's generator
     assert read - written <= VARIABLES.keys() and len(VARIABLES) <= MOST_VARIABLES
     assert VARIABLES.keys() - read <= {"AOTFORGE_PARTIAL_PACK"}

@@ -100,7 +100,7 @@ def test_settings_beyond_shared_memory_are_refused_before_a_compiler_runs(tmp_pa
         assert settings and all(kernel.shared_bytes(wide, one) <= target.shared_bytes for one in settings)
     request = CostRequest(
         root=PROJECT, cache=tmp_path, images=("paged_attn",), arch="gfx906",
-        settings=({"BLOCK_N": "128", "num_stages": "3"},), keys={"dtype": "fp16", "width": "128"},
+        settings=({"BLOCK_N": "128", "num_stages": "5"},), keys={"dtype": "fp16", "width": "128"},
     )  # fmt: skip
     wanted = r"a setting needs at least 131,072 bytes of shared memory, gfx906 has 65,536"
     with pytest.raises(RulesError, match=wanted):

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_COMMAND = re.compile(r"pip install [^\n]*aotforge[^\n]*")
+_COMMAND = re.compile(r"pip install (?:[^\n]*[^.\n])?aotforge[^\n]*")
 
 
 def shown_commands() -> list[str]:
