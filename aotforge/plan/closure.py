@@ -72,6 +72,7 @@ class SourceTree:
 
     root: Path
     _modules: dict[str, Module] = field(default_factory=dict)
+    _names: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def module(self, path: str) -> Module:
         """The parsed module. Raises RulesError when it is not readable, or imports what a kernel may not."""
@@ -102,7 +103,9 @@ class SourceTree:
 
     def names(self, path: str) -> frozenset[str]:
         """Every name and attribute in the closure. Raises RulesError."""
-        return frozenset().union(*(self.module(name).names for name in self.closure(path)))
+        if path not in self._names:
+            self._names[path] = frozenset().union(*(self.module(name).names for name in self.closure(path)))
+        return self._names[path]
 
     def _imports(self, path: str, tree: ast.Module) -> Iterator[str]:
         packages = (str(folder / "__init__.py") for folder in PurePosixPath(path).parents)

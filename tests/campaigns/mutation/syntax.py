@@ -24,14 +24,19 @@ def changes(source: str) -> dict[str, str]:
     annotations and messages are left as they are."""
     tree = ast.parse(source)
     left_alone = set(_left_alone(tree))
+    lines = source.encode().splitlines(keepends=True)
     found: dict[str, str] = {}
     seen: Counter[str] = Counter()
     for node in ast.walk(tree):
-        old = ast.get_source_segment(source, node) if isinstance(node, ast.expr | ast.stmt) else None
-        for new in _mutations(node) if old and id(node) not in left_alone else ():
-            name = f"{_short(old or '')} -> {_short(new)}"
+        if not isinstance(node, ast.expr | ast.stmt) or id(node) in left_alone:
+            continue
+        before, old, after = _split(lines, node)
+        for new in _mutations(node):
+            name = f"{_short(old.decode())} -> {_short(new)}"
             seen[name] += 1
-            found[name if seen[name] == 1 else f"{name} #{seen[name]}"] = _replaced(source, node, new)
+            text = f"({new})" if isinstance(node, ast.expr) else new
+            unique = name if seen[name] == 1 else f"{name} #{seen[name]}"
+            found[unique] = (before + text.encode() + after).decode()
     return found
 
 
@@ -39,15 +44,17 @@ def _short(text: str) -> str:
     return " ".join(text.split())[:100]
 
 
-def _replaced(source: str, node: ast.AST, new: str) -> str:
-    """The text with one node exchanged. Offsets of the tree are in bytes."""
-    assert isinstance(node, ast.expr | ast.stmt)
-    lines = source.encode().splitlines(keepends=True)
+def _split(lines: list[bytes], node: ast.expr | ast.stmt) -> tuple[bytes, bytes, bytes]:
+    """The text before a node, of it and after it. Offsets of the tree are in bytes."""
     assert node.end_lineno is not None and node.end_col_offset is not None
-    before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
-    after = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])
-    new = f"({new})" if isinstance(node, ast.expr) else new
-    return (before + new.encode() + after).decode()
+    first, last = node.lineno - 1, node.end_lineno - 1
+    text = b"".join(lines[first : last + 1])
+    end = len(text) - len(lines[last]) + node.end_col_offset
+    return (
+        b"".join(lines[:first]) + text[: node.col_offset],
+        text[node.col_offset : end],
+        text[end:] + b"".join(lines[last + 1 :]),
+    )
 
 
 def _left_alone(tree: ast.AST) -> Iterator[int]:

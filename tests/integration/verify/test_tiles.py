@@ -172,11 +172,10 @@ def label(kernel: str, dtype: DType, head_dim: int = 32, causal: bool = False, s
 
 SAMPLE = [f"add.add:gfx908:dtype={dtype}:0" for dtype in ("fp16", "bf16", "fp32")] + [
     label(kernel, dtype, causal=causal)
-    for kernel, causal in (
-        ("attn_fwd", False), ("attn_fwd", True), ("bwd_preprocess", False), ("bwd_dk_dv", True),
-            ("bwd_dq", True),
+    for kernel, dtype, causal in (
+        ("attn_fwd", "fp16", False), ("attn_fwd", "bf16", True), ("bwd_preprocess", "fp16", False),
+            ("bwd_dk_dv", "bf16", True), ("bwd_dq", "fp16", True),
     )
-    for dtype in ("fp16", "bf16")
 ]  # fmt: skip
 
 

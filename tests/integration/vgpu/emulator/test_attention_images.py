@@ -51,6 +51,8 @@ OTHERS = {
     "gfx1100": "bf16 causal",
     "gfx1201": "ragged",
 }
+SLOW = ("gfx90a", "gfx950")
+"""gfx942 and the calls below stand for them."""
 
 
 FIELD = replace(BASE, heads_q=4, heads_k=1, seqlen_q=40, seqlen_k=56)
@@ -84,7 +86,9 @@ def test_gfx950_serves_what_failed_elsewhere() -> None:
         assert_right(case, execute(case, images).outcome)
 
 
-@pytest.mark.parametrize("arch", OTHERS)
+@pytest.mark.parametrize(
+    "arch", [pytest.param(arch, marks=[pytest.mark.slow] if arch in SLOW else []) for arch in OTHERS]
+)
 def test_other_archs_images_agree_with_float64(images_of: Maker, arch: str) -> None:
     case = CASES[OTHERS[arch]]
     images_of(arch).prepare([case])

@@ -30,7 +30,7 @@ from .any_call import FEW, LEVELS, drawn
 
 pytestmark = pytest.mark.compiler
 WORKER = [sys.executable, "-m", "tests.integration.vgpu.hip.any_call_worker"]
-SAMPLE = range(16)
+SAMPLE = range(6)
 SWEEP = range(1000, 1200)
 """Numbers of calls."""
 
