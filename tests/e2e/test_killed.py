@@ -28,7 +28,7 @@ from tests.e2e.checkouts import (
 pytestmark = pytest.mark.compiler
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_build_killed_often_ends_as_if_undisturbed(kills: int, tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
     shrink_smoke(checkout)
