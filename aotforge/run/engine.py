@@ -14,6 +14,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,11 @@ class Engine:
         with _engine_errors(self.name, f"building {tag}"):
             try:
                 self._client.images.build(
-                    **words, buildargs=dict(arguments), network_mode="none", forcerm=True, use_config_proxy=False
+                    **words,
+                    buildargs=dict(arguments),
+                    network_mode="none",
+                    forcerm=True,
+                    use_config_proxy=False,
                 )
             except BuildError as error:
                 log = "".join(str(line.get("stream", "")) for line in error.build_log)
@@ -329,8 +334,9 @@ def _work_tar(step: Step) -> bytes:
         if step.inputs:
             with tarfile.open(fileobj=io.BytesIO(step.inputs)) as inputs:
                 for member in inputs:
-                    named = member.replace(name=f"work/in/{member.name}", deep=False)
-                    named.pax_headers = {}  # has the former name, if that is not ASCII
+                    named = copy(member)  # Debian 12's Python 3.11.2 has no TarInfo.replace
+                    # pax_headers has the former name, if that is not ASCII
+                    named.name, named.pax_headers = f"work/in/{member.name}", {}
                     tar.addfile(named, inputs.extractfile(member) if member.isreg() else None)
         end = tar.offset + 2 * tarfile.BLOCKSIZE
     return packed.getvalue()[:end]
