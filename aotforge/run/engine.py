@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import copy
 from pathlib import Path
@@ -28,7 +28,7 @@ from aotforge.base.files import errors_as, remove_unlocked
 from aotforge.errors import CacheError, ExecutorError
 from aotforge.formats.archive import unpack
 from aotforge.run.processes import find_program, work_folder
-from aotforge.run.step import RootFS, Step, StepRunner
+from aotforge.run.step import OnOutput, RootFS, Step, StepRunner
 
 ENGINES = ("docker", "podman")
 
@@ -309,7 +309,7 @@ def _ulimits() -> list[Ulimit]:
     return limits
 
 
-def _run(container: Any, on_output: Callable[[str, bytes], object]) -> int:
+def _run(container: Any, on_output: OnOutput) -> int:
     """The exit status."""
     streams = container.attach(stdout=True, stderr=True, stream=True, demux=True)
     container.start()

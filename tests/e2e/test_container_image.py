@@ -35,7 +35,13 @@ SMALL = (ROOT / "docker" / "attention.py").read_text().replace("2, 8, 1000, 64",
 """The program of the owners' pages, on a call that profile `smoke` serves."""
 
 
+LIMITS = ("--ulimit", "nofile=16384:16384", "--ulimit", "nproc=16384:16384")
+"""Podman's own are higher than root in a container may set."""
+
+
 def engine_run(engine: str, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    if (engine, words[0]) == ("podman", "run"):
+        words = ("run", *LIMITS, *words[1:])
     return subprocess.run([engine, *words], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
