@@ -315,11 +315,14 @@ def image(
     ./dev image --arch gfx906 --base rocm/pytorch:latest
     """
     from aotforge.conformance.matrix import levels_of_names
-    from aotforge.deliver.container_image import Engine, build_image, needed_names
+    from aotforge.deliver.container_image import build_image, needed_names
     from aotforge.pipeline.make_release import release as make_release
+    from aotforge.run.engine import open_engine
 
-    program, archs = Engine(engine), archs_of(arch)
-    level = levels_of_names(ROOT, needed_names(program, base))[0]  # also where --release names a folder
+    archs = archs_of(arch)
+    with open_engine(engine) as program:  # podman's ends while a release is built
+        level = levels_of_names(ROOT, needed_names(program, base))[0]  # also where --release names a folder
+        engine = program.name
     folder = absolute(release)
     if not folder:
         request = ReleaseRequest(
@@ -339,7 +342,8 @@ def image(
         )
         with observed(request, output) as observer:
             folder = make_release(request, observer=observer).finished.folder
-    return build_image(ROOT, program, folder, base=base, archs=archs, tag=tag)
+    with open_engine(engine) as program:
+        return build_image(ROOT, program, folder, base=base, archs=archs, tag=tag)
 
 
 @command("release.reproduce")

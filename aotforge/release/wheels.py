@@ -8,6 +8,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 from aotforge.base.html import render
@@ -153,7 +154,10 @@ def _flash_wheel(
 ) -> WheelContent:
     """Python alone: the library is that of the other wheel."""
     name = WheelName(name=FLASH, version=wheel_version(manifest.name))
-    sources = [file for file in resources.files(FRONT_END).iterdir() if file.name.endswith(".py")]
+    # found without being imported, as it needs PyTorch, which a machine that makes releases may lack
+    package = find_spec(FRONT_END)
+    assert package is not None and package.origin is not None
+    sources = sorted(Path(package.origin).parent.glob("*.py"))
     members = {f"{FRONT_END}/{file.name}": file.read_bytes() for file in sources}
     text = render("wheel_flash.md.jinja")
     summary = f"The functions of flash-attn on the images of release {manifest.name}"

@@ -1,4 +1,4 @@
-"""Steps in containers of docker, or of podman's docker-compatible API, by the docker SDK.
+"""Steps in containers, and images, of docker or of podman's docker-compatible API, by the docker SDK.
 
 Nothing is mounted: files travel as tar archives, so that the engine may be on another machine.
 """
@@ -12,12 +12,13 @@ import tarfile
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import BuildError, DockerException, ImageNotFound, NotFound
 from docker.types import Ulimit
 from requests.exceptions import RequestException
 
@@ -27,7 +28,9 @@ from aotforge.base.files import errors_as, remove_unlocked
 from aotforge.errors import CacheError, ExecutorError
 from aotforge.formats.archive import unpack
 from aotforge.run.processes import find_program, work_folder
-from aotforge.run.step import RootFS, Step, StepRunner
+from aotforge.run.step import OnOutput, RootFS, Step, StepRunner
+
+ENGINES = ("docker", "podman")
 
 OWNER = "aotforge.owner"
 """Label of every container of this project: machine and work folder of its step, locked while that runs."""
@@ -51,25 +54,22 @@ class EngineRunner(StepRunner):
         """Raises ExecutorError for an engine that does not respond."""
         super().__init__(folder)
         self.name = name
-        with self._connected():
+        with _client(name):
             pass
-
-    def _connected(self) -> AbstractContextManager[Any]:
-        return _docker() if self.name == "docker" else _podman()
 
     def capacity(self) -> tuple[int, int]:
         """Resources of the engine's machine."""
-        with self._connected() as client, self._errors("reading its resources"):
+        with _client(self.name) as client, self._errors("reading its resources"):
             info = client.info()
         return int(info["NCPU"]), int(info["MemTotal"])
 
     def run(self, step: Step, rootfs: RootFS | None) -> int:
         """Runs a step in a new container."""
         assert rootfs is not None
-        with work_folder(self._folder) as work, self._connected() as client, self._errors(step.name):
+        with work_folder(self._folder) as work, _client(self.name) as client, self._errors(step.name):
             container = self._create(client, step, rootfs, work)
             try:
-                start, status = time.monotonic(), _run(container, step)
+                start, status = time.monotonic(), _run(container, step.on_output)
                 seconds = time.monotonic() - start
                 # podman does not report it where the container's first process survives
                 killed = container.attrs["State"].get("OOMKilled") or (
@@ -85,7 +85,6 @@ class EngineRunner(StepRunner):
 
     def _create(self, client: Any, step: Step, rootfs: RootFS, work: Path) -> Any:
         """A container with the step's files, not started. Its output goes to the client alone."""
-        limits = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
         container = client.containers.create(
             self._image(client, rootfs),
             command=step.words(_WORK),
@@ -100,8 +99,7 @@ class EngineRunner(StepRunner):
             mem_limit=step.limits.memory_bytes,
             memswap_limit=step.limits.memory_bytes,
             pids_limit=step.limits.processes + _SPARE_PROCESSES,
-            # podman's own values are higher than some users may set
-            ulimits=[_ulimit(name, number) for name, number in limits.items()],
+            ulimits=_ulimits(),
             log_config={"Type": "none"},
             # the settings of the docker command may name a proxy, with a password
             use_config_proxy=False,
@@ -123,7 +121,7 @@ class EngineRunner(StepRunner):
     def prune(self) -> list[str]:
         """Removes containers whose work folder is gone, or not locked any more."""
         removed = []
-        with self._connected() as client, self._errors("looking for abandoned containers"):
+        with _client(self.name) as client, self._errors("looking for abandoned containers"):
             for container in client.containers.list(all=True, filters={"label": OWNER}, ignore_removed=True):
                 machine, _, place = container.labels[OWNER].partition(":")
                 folder = Path(place)
@@ -134,17 +132,119 @@ class EngineRunner(StepRunner):
                         removed.append(str(container.name))
         return removed
 
+    def _errors(self, doing: str) -> AbstractContextManager[None]:
+        return _engine_errors(self.name, doing)
+
+
+class Engine:
+    """Images of an engine that responds. Methods raise ExecutorError."""
+
+    def __init__(self, name: str, client: Any) -> None:
+        self.name, self._client = name, client
+
+    def output(self, image: str, *words: str) -> str:
+        """Standard output of a program in a container without network; a missing image is pulled."""
+        outputs = {"stdout": bytearray(), "stderr": bytearray()}
+        with self._container(image, words) as container:
+            status = _run(container, lambda stream, data: outputs[stream].extend(data))
+        out, err = (data.decode("utf-8", "replace").strip() for data in outputs.values())
+        if status:
+            raise ExecutorError(f"{words[0]} in {image} exited with {status}", cause=(err or out)[-300:])
+        return out
+
+    def copy(self, image: str, path: str, folder: Path) -> bool:
+        """Copies a file of an image into `folder`; False where the image has none."""
+        with self._container(image, ["true"]) as container, tempfile.TemporaryFile(dir=folder) as packed:
+            try:
+                packed.writelines(container.get_archive(path)[0])
+            except NotFound:
+                return False
+            packed.seek(0)
+            with tarfile.open(fileobj=packed) as tar:
+                unpack(tar, folder)
+        return True
+
+    def build(
+        self, context: Path, dockerfile: str, *, tag: str, target: str, arguments: Mapping[str, str]
+    ) -> int:
+        """Builds the image `tag` of the files below `context`, without network; returns its bytes."""
+        words = {"path": str(context), "dockerfile": dockerfile, "tag": tag, "target": target}
+        with _engine_errors(self.name, f"building {tag}"):
+            try:
+                self._client.images.build(
+                    **words,
+                    buildargs=dict(arguments),
+                    network_mode="none",
+                    forcerm=True,
+                    use_config_proxy=False,
+                )
+            except BuildError as error:
+                log = "".join(str(line.get("stream", "")) for line in error.build_log)
+                raise ExecutorError(
+                    f"{self.name} does not build {tag}:\n{log.strip()[-3000:]}", cause=_short(error)
+                ) from error
+            return int(self._client.images.get(tag).attrs["Size"])
+
     @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except (DockerException, RequestException) as error:
+    def _container(self, image: str, words: Sequence[str]) -> Iterator[Any]:
+        with _engine_errors(self.name, f"a container of {image}"):
+            try:
+                self._client.images.get(image)
+            except ImageNotFound:
+                self._client.images.pull(image)
+            container = self._client.containers.create(
+                image,
+                command=list(words),
+                entrypoint=[],
+                network_mode="none",
+                ulimits=_ulimits(),
+                log_config={"Type": "none"},
+                use_config_proxy=False,
+            )
+            try:
+                yield container
+            finally:
+                with suppress(*_ERRORS):
+                    container.remove(force=True, v=True)
+
+
+@contextmanager
+def open_engine(name: str | None) -> Iterator[Engine]:
+    """The engine of that name, or the first that responds. Raises ExecutorError."""
+    reasons = []
+    with ExitStack() as stack:
+        for candidate in [name] if name else ENGINES:
+            try:
+                engine = Engine(candidate, stack.enter_context(_client(candidate)))
+                break
+            except ExecutorError as error:
+                if name:
+                    raise
+                reasons.append(error.what)
+        else:
             raise ExecutorError(
-                f"{self.name} failed: {doing}",
-                cause=_short(error),
-                hint=f"check `{self.name} info` and the free space (`{self.name} system df`), then build "
-                "again: finished images are in the cache",
-            ) from error
+                f"no response from {' or '.join(ENGINES)}",
+                cause="; ".join(reasons),
+                hint="apt-get install podman, or start docker: systemctl start docker",
+            )
+        yield engine
+
+
+@contextmanager
+def _engine_errors(name: str, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (DockerException, RequestException) as error:
+        raise ExecutorError(
+            f"{name} failed: {doing}",
+            cause=_short(error),
+            hint=f"check `{name} info` and the free space (`{name} system df`), then build again: finished "
+            "images are in the cache",
+        ) from error
+
+
+def _client(name: str) -> AbstractContextManager[Any]:
+    return _docker() if name == "docker" else _podman()
 
 
 @contextmanager
@@ -199,21 +299,25 @@ def _podman() -> Iterator[Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ulimit(name: str, number: int) -> Ulimit:
-    hard = resource.getrlimit(number)[1]
-    most = 16384 if hard == resource.RLIM_INFINITY else min(16384, hard)
-    return Ulimit(name=name, soft=most, hard=most)
+def _ulimits() -> list[Ulimit]:
+    """Limits that this user may set: podman's own values may be higher."""
+    limits = []
+    for name, number in {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}.items():
+        hard = resource.getrlimit(number)[1]
+        most = 16384 if hard == resource.RLIM_INFINITY else min(16384, hard)
+        limits.append(Ulimit(name=name, soft=most, hard=most))
+    return limits
 
 
-def _run(container: Any, step: Step) -> int:
+def _run(container: Any, on_output: OnOutput) -> int:
     """The exit status."""
     streams = container.attach(stdout=True, stderr=True, stream=True, demux=True)
     container.start()
     for out, err in streams:
         if out:
-            step.on_output("stdout", out)
+            on_output("stdout", out)
         if err:
-            step.on_output("stderr", err)
+            on_output("stderr", err)
     status = int(container.wait()["StatusCode"])
     container.reload()
     return status
@@ -230,8 +334,9 @@ def _work_tar(step: Step) -> bytes:
         if step.inputs:
             with tarfile.open(fileobj=io.BytesIO(step.inputs)) as inputs:
                 for member in inputs:
-                    named = member.replace(name=f"work/in/{member.name}", deep=False)
-                    named.pax_headers = {}  # has the former name, if that is not ASCII
+                    named = copy(member)  # Debian 12's Python 3.11.2 has no TarInfo.replace
+                    # pax_headers has the former name, if that is not ASCII
+                    named.name, named.pax_headers = f"work/in/{member.name}", {}
                     tar.addfile(named, inputs.extractfile(member) if member.isreg() else None)
         end = tar.offset + 2 * tarfile.BLOCKSIZE
     return packed.getvalue()[:end]

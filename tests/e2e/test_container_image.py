@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aotforge.conformance.matrix import levels_of_names
+from aotforge.deliver.container_image import needed_names
+from aotforge.errors import DropInError, ExecutorError, UnsupportedError
+from aotforge.run.engine import Engine
 from tests.e2e.checkouts import HOME, ROOT, invoke
 from tests.integration.deliver.wheels.conftest import Environment, write_wheels
 from tests.support.releases import build_small
@@ -32,38 +35,52 @@ SMALL = (ROOT / "docker" / "attention.py").read_text().replace("2, 8, 1000, 64",
 """The program of the owners' pages, on a call that profile `smoke` serves."""
 
 
+LIMITS = ("--ulimit", "nofile=16384:16384", "--ulimit", "nproc=16384:16384")
+"""Podman's own are higher than root in a container may set."""
+
+
 def engine_run(engine: str, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    if (engine, words[0]) == ("podman", "run"):
+        words = ("run", *LIMITS, *words[1:])
     return subprocess.run([engine, *words], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
 def test_without_an_engine(tmp_path: Path) -> None:
-    for flags, name in ((("--engine", "podman"), "podman"), ((), "docker or podman")):
+    gone = {"PATH": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    for flags, what in ((("--engine", "podman"), "podman is not installed"), ((), "from docker or podman")):
         words = ("image", "--base", "some", "--arch", "gfx906", *flags)
-        done = invoke(ROOT, *words, env={"PATH": str(tmp_path)}, check=False)
-        assert done.returncode == 3 and f"there is no {name} on PATH" in done.stderr, done.stderr
+        done = invoke(ROOT, *words, env=gone, check=False)
+        assert done.returncode == 3 and what in done.stderr, done.stderr
+
+
+class Answers(Engine):
+    """An engine whose containers print `torch` (None: fail), and whose images have that libtorch_hip.so."""
+
+    def __init__(self, torch: str | None, library: Path | None = None) -> None:
+        super().__init__("docker", None)
+        self.torch, self.library = torch, library
+
+    def output(self, image: str, *words: str) -> str:
+        if self.torch is None:
+            raise ExecutorError(f"{words[0]} in {image} exited with 1")
+        return self.torch
+
+    def copy(self, image: str, path: str, folder: Path) -> bool:
+        return bool(self.library and shutil.copy(self.library, folder / Path(path).name))
 
 
 def test_a_base_of_another_kind(tmp_path: Path) -> None:
     """Containers without PyTorch, with one for NVIDIA, and with one of an unknown level."""
-    engine = tmp_path / "docker"
-
-    def refused(run: str, cp: str, code: int = 4) -> str:
-        engine.write_text(f"#!/bin/sh\ncase $1 in run) {run};; create) echo c0;; cp) {cp};; esac\n")
-        engine.chmod(0o755)
-        words = ("image", "--base", "some:base", "--arch", "gfx906")
-        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-        done = invoke(ROOT, *words, env={"PATH": path}, check=False)
-        assert done.returncode == code, done.stderr
-        return done.stderr
-
-    assert "python3 of the image some:base finds no PyTorch" in refused("exit 1", "exit 1")
-    assert "the PyTorch of some:base is not built for ROCm" in refused("echo /opt/torch", "exit 1")
-    name = "libaotriton_v2.so.0.9.2"
-    for output, flag in ((name, f"-Wl,-soname,{name}"), ("libtorch_hip.so", str(tmp_path / name))):
+    with pytest.raises(DropInError, match="python3 of the image some:base finds no PyTorch"):
+        needed_names(Answers(None), "some:base")
+    with pytest.raises(DropInError, match=r"not built for ROCm: there is no /opt/torch/lib/libtorch_hip\.so"):
+        needed_names(Answers("/opt/torch"), "some:base")
+    name, made = "libaotriton_v2.so.0.9.2", tmp_path / "made.so"
+    for output, flag in ((tmp_path / name, f"-Wl,-soname,{name}"), (made, str(tmp_path / name))):
         shared = ["gcc", "-shared", "-x", "c", "-", "-x", "none", "-Wl,--no-as-needed", flag]
-        subprocess.run([*shared, "-o", tmp_path / output], input=b"int nothing;\n", check=True)
-    text = refused("echo /opt/torch", f'cp {tmp_path}/libtorch_hip.so "$3"', 2)
-    assert name in text and "0.9" in text
+        subprocess.run([*shared, "-o", output], input=b"int nothing;\n", check=True)
+    with pytest.raises(UnsupportedError, match=r"0\.9"):
+        levels_of_names(ROOT, needed_names(Answers("/opt/torch", made), "some:base"))
 
 
 def test_the_recipes_use_the_image() -> None:
