@@ -1,0 +1,179 @@
+"""Attention forward for MFMA: the next K and V are read while a block of keys is multiplied.
+
+Serves what forward.py's `attn_fwd` serves with EXACT, without bias, dropout, varlen and packed heads, on the
+same arguments.
+V is in shared memory as groups of four keys, so that a matrix instruction reads its operand with one access.
+P is truncated to the dtype, which takes half an instruction or less per element; multiplied by 1 + u before,
+it errs by at most u like a rounded one.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.amd.cdna3 import buffer_load, mfma
+
+from .forward_warpgroups import _block_ranges, _first_key
+
+LOG2E: gl.constexpr = gl.constexpr(1.4426950408889634)
+LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
+
+
+@gluon.constexpr_function
+def _quads(rows, columns, warps):
+    """Layout of a tile of `columns` numbers for each of `rows` groups of four keys, four of a column side by
+    side, as operand of a matrix instruction of 32 columns."""
+    registers = [[0, 1], [0, 2]]
+    registers += [[1 << bit, 0] for bit in range(1, rows.bit_length() - 1)]
+    registers += [[0, 4 << bit] for bit in range(5, columns.bit_length() - 1)]
+    lanes = [[0, 4 << bit] for bit in range(5)] + [[1, 0]]
+    return gl.DistributedLinearLayout(
+        registers, lanes, [[0, 0]] * (warps.bit_length() - 1), [], [rows, 4 * columns]
+    )
+
+
+@gluon.constexpr_function
+def _rounding(dtype):
+    """log2(1 + u)."""
+    return 0.0007042690112466 if dtype.is_fp16() else 0.0056245491938781
+
+
+@gluon.constexpr_function
+def _growth(dtype):
+    """1 / (1 + u)."""
+    return 1 / (1 + 2**-11) if dtype.is_fp16() else 1 / (1 + 2**-8)
+
+
+@gluon.jit
+def _attend(
+    acc, row_max, row_sum, q, k, v, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
+    stride_kn, stride_vn, start, following, n_k, low, span, scale,
+    MASKED: gl.constexpr, WINDOW: gl.constexpr, WIDTH: gl.constexpr, BLOCK_N: gl.constexpr, layout: gl.constexpr,
+):  # fmt: skip
+    """Online softmax over the keys start .. start+BLOCK_N-1, whose K and V are `k` and `v`; also those from
+    `following` on."""
+    dtype: gl.constexpr = k.dtype
+    k_tile.store(k)
+    quads = gl.permute(gl.reshape(v, (BLOCK_N // 4, 4, WIDTH)), (0, 2, 1))
+    v_tile.store(gl.reshape(quads, (BLOCK_N // 4, 4 * WIDTH)))
+    k = buffer_load(K + following.to(gl.int64) * stride_kn, offsets_k, mask=keys_k < n_k - following, other=0.0)
+    v = buffer_load(V + following.to(gl.int64) * stride_vn, offsets_v, mask=keys_v < n_k - following, other=0.0)
+    k_operand = k_tile.permute((1, 0)).load(gl.DotOperandLayout(1, layout, 8))
+    scores = mfma(q, k_operand, gl.zeros((q.shape[0], BLOCK_N), gl.float32, layout))
+    if MASKED:
+        keys = (start + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :]
+        if WINDOW:
+            # one comparison for both bounds: keys before the first one become large numbers
+            distance = (keys - low[:, None]).to(gl.uint32, bitcast=True)
+            seen = distance < span.to(gl.uint32, bitcast=True)[:, None]
+        else:
+            seen = keys < span[:, None]
+        scores = gl.where(seen, scores, -float("inf"))
+    new_max = gl.maximum(row_max, gl.max(scores, 1))
+    shift = new_max
+    if MASKED:
+        # a row without keys so far has no maximum, and inf - inf is not a number
+        shift = gl.where(new_max == -float("inf"), 0.0, new_max)
+    differences = scores - shift[:, None]
+    p = gl.exp2(gl.fma(differences, gl.zeros_like(differences) + scale, gl.zeros_like(differences) + _rounding(dtype)))
+    correction = gl.exp2((row_max - shift) * scale)
+    row_sum = row_sum * correction + gl.sum(p, 1)
+    p = gl.convert_layout(p.to(dtype, fp_downcast_rounding="rtz"), gl.DotOperandLayout(0, layout, 4))
+    v_operand = gl.reshape(v_tile.load(_quads(BLOCK_N // 4, WIDTH, gl.num_warps())), (BLOCK_N // 4, WIDTH, 4))
+    v_operand = gl.reshape(gl.permute(v_operand, (0, 2, 1)), (BLOCK_N, WIDTH))
+    v_operand = gl.convert_layout(v_operand, gl.DotOperandLayout(1, layout, 4))
+    acc = mfma(p, v_operand, acc * correction[:, None])
+    return acc, new_max, row_sum, k, v
+
+
+@gluon.jit
+def attn_fwd(
+    Q, K, V, B, L, Out,
+    stride_qz, stride_qh, stride_qm, stride_kz, stride_kh, stride_kn, stride_vz, stride_vh, stride_vn,
+    stride_bz, stride_bh, stride_bm, stride_bn, stride_lz, stride_lh, stride_lm, stride_oz, stride_oh, stride_om,
+    num_head_q, group, seqlen_q, seqlen_k, head_dim, head_dim_v,
+    seqinfo_q0, seqinfo_q1, seqinfo_k0, seqinfo_k1, varlen_bits, lse_packed,
+    sm_scale, window_left, window_right,
+    dropout_p, philox_seed, philox_offset1, philox_offset2, philox_seed_output, philox_offset_output,
+    MASK: gl.constexpr, DROPOUT: gl.constexpr, WIDTH: gl.constexpr, PART: gl.constexpr,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, VERSION: gl.constexpr,
+):  # fmt: skip
+    """Out and L as forward.py's `attn_fwd` makes them; grid (query blocks, heads, batch)."""
+    gl.static_assert(PART == WIDTH)
+    gl.static_assert(not DROPOUT)
+    WINDOW: gl.constexpr = MASK == "window"
+    WARPS: gl.constexpr = gl.num_warps()
+    dtype: gl.constexpr = Q.dtype.element_ty
+    layout: gl.constexpr = gl.amd.AMDMFMALayout(VERSION, [32, 32, 8], True, [WARPS, 1])
+    rows_layout: gl.constexpr = gl.BlockedLayout([1, 8], [512 // WIDTH, WIDTH // 8], [WARPS, 1], [1, 0])
+    quad_layout: gl.constexpr = gl.BlockedLayout([4, 4], [256 // WIDTH, WIDTH // 4], [WARPS, 1], [1, 0])
+    head = gl.program_id(1)
+    batch = gl.program_id(2)
+    head_k = head // group
+    block = gl.program_id(0)
+    if WINDOW:
+        # late queries see the most keys: start them first, so that the last wave of programs is short
+        block = gl.cdiv(seqlen_q, BLOCK_M) - 1 - block
+    start_q = block * BLOCK_M
+    Q += batch * stride_qz + head * stride_qh
+    K += batch * stride_kz + head_k * stride_kh
+    V += batch * stride_vz + head_k * stride_vh
+    Out += batch * stride_oz + head * stride_oh
+    # above 0, so that the largest product has the largest score, and -inf times it is -inf
+    scale = gl.maximum(gl.abs(sm_scale) * LOG2E, 1.1754943508222875e-38)
+
+    rows = gl.arange(0, BLOCK_M, gl.SliceLayout(1, rows_layout))
+    columns = gl.arange(0, WIDTH, gl.SliceLayout(0, rows_layout))[None, :]
+    inside = (rows < seqlen_q - start_q)[:, None]
+    offsets_q = rows[:, None] * stride_qm.to(gl.int32) + columns
+    q = buffer_load(Q + start_q.to(gl.int64) * stride_qm, offsets_q, mask=inside, other=0.0)
+    q = gl.convert_layout(gl.where(sm_scale < 0, -q, q), gl.DotOperandLayout(0, layout, 8))
+    keys_k = gl.arange(0, BLOCK_N, gl.SliceLayout(1, rows_layout))[:, None]
+    offsets_k = keys_k * stride_kn.to(gl.int32) + columns
+    keys_v = gl.arange(0, BLOCK_N, gl.SliceLayout(1, quad_layout))[:, None]
+    offsets_v = keys_v * stride_vn.to(gl.int32) + gl.arange(0, WIDTH, gl.SliceLayout(0, quad_layout))[None, :]
+    k_tile = gl.allocate_shared_memory(dtype, [BLOCK_N, WIDTH], gl.SwizzledSharedLayout(8, 1, 8, [1, 0]))
+    v_tile = gl.allocate_shared_memory(
+        dtype, [BLOCK_N // 4, 4 * WIDTH], gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    )
+
+    queries = start_q + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout))
+    low = queries
+    span = gl.zeros_like(queries) + seqlen_k
+    if WINDOW:
+        low = gl.maximum(queries - window_left, 0)
+        span = gl.maximum(gl.minimum(queries + window_right + 1, seqlen_k) - low, 0)
+    total, masked, before, begin, full_begin, full_end = _block_ranges(
+        start_q, window_left, window_right, seqlen_q, seqlen_k, WINDOW, BLOCK_M, BLOCK_N
+    )
+    acc = gl.zeros((BLOCK_M, WIDTH), gl.float32, layout)
+    row_max = gl.full((BLOCK_M,), -float("inf"), gl.float32, gl.SliceLayout(1, layout))
+    row_sum = gl.zeros((BLOCK_M,), gl.float32, gl.SliceLayout(1, layout))
+    start = _first_key(0, masked, before, begin, full_begin, full_end, BLOCK_N)
+    k = buffer_load(K + start.to(gl.int64) * stride_kn, offsets_k, mask=keys_k < seqlen_k - start, other=0.0)
+    v = buffer_load(V + start.to(gl.int64) * stride_vn, offsets_v, mask=keys_v < seqlen_k - start, other=0.0)
+    for index in range(masked):
+        start = _first_key(index, masked, before, begin, full_begin, full_end, BLOCK_N)
+        following = _first_key(index + 1, masked, before, begin, full_begin, full_end, BLOCK_N)
+        acc, row_max, row_sum, k, v = _attend(
+            acc, row_max, row_sum, q, k, v, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
+            stride_kn, stride_vn, start, following, seqlen_k, low, span, scale,
+            True, WINDOW, WIDTH, BLOCK_N, layout,
+        )  # fmt: skip
+    for index in range(masked, total):
+        following = (full_begin + index + 1 - masked) * BLOCK_N
+        acc, row_max, row_sum, k, v = _attend(
+            acc, row_max, row_sum, q, k, v, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
+            stride_kn, stride_vn, 0, following, seqlen_k, low, span, scale,
+            False, WINDOW, WIDTH, BLOCK_N, layout,
+        )  # fmt: skip
+
+    row_sum *= _growth(dtype)
+    empty = row_sum == 0.0
+    row_sum = gl.where(empty, 1.0, row_sum)
+    out = gl.convert_layout((acc * (1.0 / row_sum)[:, None]).to(dtype), rows_layout)
+    pointers = Out + start_q.to(gl.int64) * stride_om + (rows[:, None] * stride_om + columns)
+    gl.store(pointers, out, mask=inside)
+    if L.to(gl.int64) != 0:  # inference passes no L
+        lse = row_max * scale * LN2 + gl.log2(row_sum) * LN2
+        # +inf makes exp(score - LSE) zero in the backward pass, which is what a row without keys needs
+        lse = gl.where(empty, float("inf"), lse)
+        gl.store(L + batch * stride_lz + head * stride_lh + queries * stride_lm, lse, mask=queries < seqlen_q)
