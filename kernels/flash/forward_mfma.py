@@ -11,7 +11,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.amd.cdna3 import buffer_load, mfma
 
-from .forward_warpgroups import _block_ranges, _first_key
+from .forward_warpgroups import _block_ranges
 
 LOG2E: gl.constexpr = gl.constexpr(1.4426950408889634)
 LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
@@ -43,23 +43,27 @@ def _growth(dtype):
 
 
 @gluon.jit
-def _attend(
-    acc, row_max, row_sum, q, k, v, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
-    stride_kn, stride_vn, start, following, n_k, low, span, scale,
-    MASKED: gl.constexpr, WINDOW: gl.constexpr, WIDTH: gl.constexpr, BLOCK_N: gl.constexpr, layout: gl.constexpr,
-):  # fmt: skip
-    """Online softmax over the keys start .. start+BLOCK_N-1, whose K and V are `k` and `v`; also those from
-    `following` on."""
-    dtype: gl.constexpr = k.dtype
+def _tile(base, stride, start, n_k, offsets, keys):
+    """Rows from `start` on of K or V; those from n_k on are zero."""
+    return buffer_load(base + start.to(gl.int64) * stride, offsets, mask=keys < n_k - start, other=0.0)
+
+
+@gluon.jit
+def _scores(q, k, k_tile, layout: gl.constexpr):
+    """Q K^T, through shared memory."""
     k_tile.store(k)
-    quads = gl.permute(gl.reshape(v, (BLOCK_N // 4, 4, WIDTH)), (0, 2, 1))
-    v_tile.store(gl.reshape(quads, (BLOCK_N // 4, 4 * WIDTH)))
-    k = buffer_load(K + following.to(gl.int64) * stride_kn, offsets_k, mask=keys_k < n_k - following, other=0.0)
-    v = buffer_load(V + following.to(gl.int64) * stride_vn, offsets_v, mask=keys_v < n_k - following, other=0.0)
-    k_operand = k_tile.permute((1, 0)).load(gl.DotOperandLayout(1, layout, 8))
-    scores = mfma(q, k_operand, gl.zeros((q.shape[0], BLOCK_N), gl.float32, layout))
+    operand = k_tile.permute((1, 0)).load(gl.DotOperandLayout(1, layout, 8))
+    return mfma(q, operand, gl.zeros((q.shape[0], k.shape[0]), gl.float32, layout))
+
+
+@gluon.jit
+def _softmax(
+    scores, row_max, row_sum, start, low, span, scale,
+    MASKED: gl.constexpr, WINDOW: gl.constexpr, layout: gl.constexpr, dtype: gl.constexpr,
+):  # fmt: skip
+    """Online softmax: P, the new maximum and sum, and the factor of what was summed before."""
     if MASKED:
-        keys = (start + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)))[None, :]
+        keys = (start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, layout)))[None, :]
         if WINDOW:
             # one comparison for both bounds: keys before the first one become large numbers
             distance = (keys - low[:, None]).to(gl.uint32, bitcast=True)
@@ -73,15 +77,55 @@ def _attend(
         # a row without keys so far has no maximum, and inf - inf is not a number
         shift = gl.where(new_max == -float("inf"), 0.0, new_max)
     differences = scores - shift[:, None]
-    p = gl.exp2(gl.fma(differences, gl.zeros_like(differences) + scale, gl.zeros_like(differences) + _rounding(dtype)))
+    zero = gl.zeros_like(differences)
+    p = gl.exp2(gl.fma(differences, zero + scale, zero + _rounding(dtype)))
     correction = gl.exp2((row_max - shift) * scale)
     row_sum = row_sum * correction + gl.sum(p, 1)
     p = gl.convert_layout(p.to(dtype, fp_downcast_rounding="rtz"), gl.DotOperandLayout(0, layout, 4))
-    v_operand = gl.reshape(v_tile.load(_quads(BLOCK_N // 4, WIDTH, gl.num_warps())), (BLOCK_N // 4, WIDTH, 4))
-    v_operand = gl.reshape(gl.permute(v_operand, (0, 2, 1)), (BLOCK_N, WIDTH))
-    v_operand = gl.convert_layout(v_operand, gl.DotOperandLayout(1, layout, 4))
-    acc = mfma(p, v_operand, acc * correction[:, None])
-    return acc, new_max, row_sum, k, v
+    return p, new_max, row_sum, correction
+
+
+@gluon.jit
+def _store_quads(tile, v):
+    """V as groups of four keys, those of a column side by side."""
+    quads = gl.permute(gl.reshape(v, (v.shape[0] // 4, 4, v.shape[1])), (0, 2, 1))
+    tile.store(gl.reshape(quads, tile.shape))
+
+
+@gluon.jit
+def _load_quads(tile, layout: gl.constexpr):
+    ROWS: gl.constexpr = tile.shape[0]
+    COLUMNS: gl.constexpr = tile.shape[1] // 4
+    quads = gl.reshape(tile.load(_quads(ROWS, COLUMNS, gl.num_warps())), (ROWS, COLUMNS, 4))
+    v = gl.reshape(gl.permute(quads, (0, 2, 1)), (4 * ROWS, COLUMNS))
+    return gl.convert_layout(v, gl.DotOperandLayout(1, layout, 4))
+
+
+@gluon.jit
+def _first_key(index, full, before, begin, full_begin, full_end, BLOCK_N: gl.constexpr):
+    """First key of the block that is taken as number `index`: those without a mask come first."""
+    at = index - full
+    masked = gl.where(at < before, begin + at, full_end + at - before)
+    return gl.where(index < full, full_begin + index, masked) * BLOCK_N
+
+
+@gluon.jit
+def _attend(
+    acc, row_max, row_sum, scores, k, v, q, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
+    stride_kn, stride_vn, start, second, third, n_k, low, span, scale,
+    MASKED: gl.constexpr, WINDOW: gl.constexpr, layout: gl.constexpr, dtype: gl.constexpr,
+):  # fmt: skip
+    """Adds the keys from `start` on, of which `scores` and `v` are; scores of those from `second` on, of which `k`
+    is; reads their V, and K from `third` on."""
+    _store_quads(v_tile, v)
+    following = _scores(q, k, k_tile, layout)
+    k = _tile(K, stride_kn, third, n_k, offsets_k, keys_k)
+    v = _tile(V, stride_vn, second, n_k, offsets_v, keys_v)
+    p, row_max, row_sum, correction = _softmax(
+        scores, row_max, row_sum, start, low, span, scale, MASKED, WINDOW, layout, dtype
+    )
+    acc = mfma(p, _load_quads(v_tile, layout), acc * correction[:, None])
+    return acc, row_max, row_sum, following, k, v
 
 
 @gluon.jit
@@ -144,27 +188,43 @@ def attn_fwd(
     total, masked, before, begin, full_begin, full_end = _block_ranges(
         start_q, window_left, window_right, seqlen_q, seqlen_k, WINDOW, BLOCK_M, BLOCK_N
     )
+    # the last block is taken by itself, with a mask
+    full_end -= (masked == 0).to(gl.int32)
+    masked = gl.maximum(masked, 1)
+    full = total - masked
     acc = gl.zeros((BLOCK_M, WIDTH), gl.float32, layout)
     row_max = gl.full((BLOCK_M,), -float("inf"), gl.float32, gl.SliceLayout(1, layout))
     row_sum = gl.zeros((BLOCK_M,), gl.float32, gl.SliceLayout(1, layout))
-    start = _first_key(0, masked, before, begin, full_begin, full_end, BLOCK_N)
-    k = buffer_load(K + start.to(gl.int64) * stride_kn, offsets_k, mask=keys_k < seqlen_k - start, other=0.0)
-    v = buffer_load(V + start.to(gl.int64) * stride_vn, offsets_v, mask=keys_v < seqlen_k - start, other=0.0)
-    for index in range(masked):
-        start = _first_key(index, masked, before, begin, full_begin, full_end, BLOCK_N)
-        following = _first_key(index + 1, masked, before, begin, full_begin, full_end, BLOCK_N)
-        acc, row_max, row_sum, k, v = _attend(
-            acc, row_max, row_sum, q, k, v, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
-            stride_kn, stride_vn, start, following, seqlen_k, low, span, scale,
-            True, WINDOW, WIDTH, BLOCK_N, layout,
+    start = _first_key(0, full, before, begin, full_begin, full_end, BLOCK_N)
+    second = _first_key(1, full, before, begin, full_begin, full_end, BLOCK_N)
+    k = _tile(K, stride_kn, start, seqlen_k, offsets_k, keys_k)
+    v = _tile(V, stride_vn, start, seqlen_k, offsets_v, keys_v)
+    scores = _scores(q, k, k_tile, layout)
+    k = _tile(K, stride_kn, second, seqlen_k, offsets_k, keys_k)
+    for index in range(full):
+        third = _first_key(index + 2, full, before, begin, full_begin, full_end, BLOCK_N)
+        acc, row_max, row_sum, scores, k, v = _attend(
+            acc, row_max, row_sum, scores, k, v, q, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
+            stride_kn, stride_vn, start, second, third, seqlen_k, low, span, scale,
+            False, WINDOW, layout, dtype,
         )  # fmt: skip
-    for index in range(masked, total):
-        following = (full_begin + index + 1 - masked) * BLOCK_N
-        acc, row_max, row_sum, k, v = _attend(
-            acc, row_max, row_sum, q, k, v, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
-            stride_kn, stride_vn, 0, following, seqlen_k, low, span, scale,
-            False, WINDOW, WIDTH, BLOCK_N, layout,
-        )  # fmt: skip
+        start = second
+        second = third
+    if WINDOW:  # others have at most one block with a mask
+        for index in range(full, total - 1):
+            third = _first_key(index + 2, full, before, begin, full_begin, full_end, BLOCK_N)
+            acc, row_max, row_sum, scores, k, v = _attend(
+                acc, row_max, row_sum, scores, k, v, q, K, V, offsets_k, offsets_v, keys_k, keys_v, k_tile, v_tile,
+                stride_kn, stride_vn, start, second, third, seqlen_k, low, span, scale,
+                True, WINDOW, layout, dtype,
+            )  # fmt: skip
+            start = second
+            second = third
+    _store_quads(v_tile, v)
+    p, row_max, row_sum, correction = _softmax(
+        scores, row_max, row_sum, start, low, span, scale, True, WINDOW, layout, dtype
+    )
+    acc = mfma(p, _load_quads(v_tile, layout), acc * correction[:, None])
 
     row_sum *= _growth(dtype)
     empty = row_sum == 0.0
