@@ -15,6 +15,8 @@ from .forward_warpgroups import _block_ranges
 
 LOG2E: gl.constexpr = gl.constexpr(1.4426950408889634)
 LN2: gl.constexpr = gl.constexpr(0.6931471805599453)
+LARGEST: gl.constexpr = gl.constexpr(8.0)
+"""Logarithm of the largest P: sums are scaled again only where it would be exceeded."""
 
 
 @gluon.constexpr_function
@@ -49,40 +51,74 @@ def _tile(base, stride, start, n_k, offsets, keys):
 
 
 @gluon.jit
-def _scores(q, k, k_tile, layout: gl.constexpr):
-    """Q K^T, through shared memory."""
-    k_tile.store(k)
-    operand = k_tile.permute((1, 0)).load(gl.DotOperandLayout(1, layout, 8))
-    return mfma(q, operand, gl.zeros((q.shape[0], k.shape[0]), gl.float32, layout))
+def _scores(q, tile, layout: gl.constexpr):
+    """Q K^T with K in shared memory."""
+    operand = tile.permute((1, 0)).load(gl.DotOperandLayout(1, layout, 8))
+    return mfma(q, operand, gl.zeros((q.shape[0], tile.shape[0]), gl.float32, layout))
+
+
+@gluon.constexpr_function
+def _halves(rows, warps):
+    """Layout of two numbers per row, one of each half of a wave."""
+    lanes = [[1 << bit, 0] for bit in range(5)] + [[0, 1]]
+    warp_bases = [[32 << bit, 0] for bit in range(warps.bit_length() - 1)]
+    return gl.DistributedLinearLayout([], lanes, warp_bases, [], [rows, 2])
 
 
 @gluon.jit
-def _softmax(
-    scores, row_max, row_sum, start, low, span, scale,
-    MASKED: gl.constexpr, WINDOW: gl.constexpr, layout: gl.constexpr, dtype: gl.constexpr,
-):  # fmt: skip
-    """Online softmax: P, the new maximum and sum, and the factor of what was summed before."""
-    if MASKED:
-        keys = (start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, layout)))[None, :]
-        if WINDOW:
-            # one comparison for both bounds: keys before the first one become large numbers
-            distance = (keys - low[:, None]).to(gl.uint32, bitcast=True)
-            seen = distance < span.to(gl.uint32, bitcast=True)[:, None]
-        else:
-            seen = keys < span[:, None]
-        scores = gl.where(seen, scores, -float("inf"))
-    new_max = gl.maximum(row_max, gl.max(scores, 1))
-    shift = new_max
-    if MASKED:
+def _by_half(x):
+    """A tile as a lane has it: of each group of eight keys, half a wave has four."""
+    return gl.reshape(x, (x.shape[0], x.shape[1] // 8, 2, 4))
+
+
+@gluon.jit
+def _any_above(x, limit):
+    """Whether a number of the wave is above its limit. Waves differ, so what depends on it has no barrier."""
+    asm: gl.constexpr = "v_cmp_gt_f32 vcc, $1, $2\ns_cmp_lg_u64 vcc, 0\ns_cselect_b32 $0, 1, 0"
+    return gl.inline_asm(asm, "=s,v,v,~{vcc},~{scc}", (x, limit), gl.int32, is_pure=True)
+
+
+@gluon.jit
+def _masked(scores, start, low, span, WINDOW: gl.constexpr, layout: gl.constexpr):
+    keys = (start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, layout)))[None, :]
+    if WINDOW:
+        # one comparison for both bounds: keys before the first one become large numbers
+        distance = (keys - low[:, None]).to(gl.uint32, bitcast=True)
+        seen = distance < span.to(gl.uint32, bitcast=True)[:, None]
+    else:
+        seen = keys < span[:, None]
+    return gl.where(seen, scores, -float("inf"))
+
+
+@gluon.jit
+def _scaled(acc, scores, row_max, row_sum, scale, layout: gl.constexpr):
+    """Sums and maximum, changed only where a P would exceed 2^LARGEST."""
+    halves: gl.constexpr = _halves(scores.shape[0], gl.num_warps())
+    highest = gl.convert_layout(gl.max(gl.max(_by_half(scores), 3), 1), halves)
+    old = gl.convert_layout(row_max, gl.SliceLayout(1, halves))[:, None]
+    if _any_above((highest - old) * scale, gl.full_like(highest, LARGEST)) != 0:
+        new_max = gl.maximum(row_max, gl.convert_layout(gl.max(highest, 1), gl.SliceLayout(1, layout)))
         # a row without keys so far has no maximum, and inf - inf is not a number
-        shift = gl.where(new_max == -float("inf"), 0.0, new_max)
+        factor = gl.exp2((row_max - gl.where(new_max == -float("inf"), 0.0, new_max)) * scale)
+        acc = acc * factor[:, None]
+        row_sum = row_sum * gl.convert_layout(factor, gl.SliceLayout(1, halves))[:, None]
+        row_max = new_max
+    return acc, row_max, row_sum
+
+
+@gluon.jit
+def _exponentials(
+    scores, row_max, row_sum, scale, MASKED: gl.constexpr, layout: gl.constexpr, dtype: gl.constexpr
+):
+    """P = exp2((scores - row_max) scale) as operand of P V, and its sums."""
+    shift = row_max
+    if MASKED:
+        shift = gl.where(row_max == -float("inf"), 0.0, row_max)
     differences = scores - shift[:, None]
     zero = gl.zeros_like(differences)
     p = gl.exp2(gl.fma(differences, zero + scale, zero + _rounding(dtype)))
-    correction = gl.exp2((row_max - shift) * scale)
-    row_sum = row_sum * correction + gl.sum(p, 1)
-    p = gl.convert_layout(p.to(dtype, fp_downcast_rounding="rtz"), gl.DotOperandLayout(0, layout, 4))
-    return p, new_max, row_sum, correction
+    row_sum += gl.convert_layout(gl.sum(gl.sum(_by_half(p), 3), 1), row_sum.type.layout)
+    return gl.convert_layout(p.to(dtype, fp_downcast_rounding="rtz"), gl.DotOperandLayout(0, layout, 4)), row_sum
 
 
 @gluon.jit
@@ -117,14 +153,17 @@ def _attend(
 ):  # fmt: skip
     """Adds the keys from `start` on, of which `scores` and `v` are; scores of those from `second` on, of which `k`
     is; reads their V, and K from `third` on."""
+    k_tile.store(k)
     _store_quads(v_tile, v)
-    following = _scores(q, k, k_tile, layout)
+    gl.barrier()  # which waits for reads, so the next ones begin behind it
     k = _tile(K, stride_kn, third, n_k, offsets_k, keys_k)
     v = _tile(V, stride_vn, second, n_k, offsets_v, keys_v)
-    p, row_max, row_sum, correction = _softmax(
-        scores, row_max, row_sum, start, low, span, scale, MASKED, WINDOW, layout, dtype
-    )
-    acc = mfma(p, _load_quads(v_tile, layout), acc * correction[:, None])
+    if MASKED:
+        scores = _masked(scores, start, low, span, WINDOW, layout)
+    acc, row_max, row_sum = _scaled(acc, scores, row_max, row_sum, scale, layout)
+    following = _scores(q, k_tile, layout)
+    p, row_sum = _exponentials(scores, row_max, row_sum, scale, MASKED, layout, dtype)
+    acc = mfma(p, _load_quads(v_tile, layout), acc)
     return acc, row_max, row_sum, following, k, v
 
 
@@ -194,12 +233,13 @@ def attn_fwd(
     full = total - masked
     acc = gl.zeros((BLOCK_M, WIDTH), gl.float32, layout)
     row_max = gl.full((BLOCK_M,), -float("inf"), gl.float32, gl.SliceLayout(1, layout))
-    row_sum = gl.zeros((BLOCK_M,), gl.float32, gl.SliceLayout(1, layout))
+    row_sum = gl.zeros((BLOCK_M, 2), gl.float32, _halves(BLOCK_M, WARPS))
     start = _first_key(0, full, before, begin, full_begin, full_end, BLOCK_N)
     second = _first_key(1, full, before, begin, full_begin, full_end, BLOCK_N)
     k = _tile(K, stride_kn, start, seqlen_k, offsets_k, keys_k)
     v = _tile(V, stride_vn, start, seqlen_k, offsets_v, keys_v)
-    scores = _scores(q, k, k_tile, layout)
+    k_tile.store(k)
+    scores = _scores(q, k_tile, layout)
     k = _tile(K, stride_kn, second, seqlen_k, offsets_k, keys_k)
     for index in range(full):
         third = _first_key(index + 2, full, before, begin, full_begin, full_end, BLOCK_N)
@@ -221,11 +261,12 @@ def attn_fwd(
             start = second
             second = third
     _store_quads(v_tile, v)
-    p, row_max, row_sum, correction = _softmax(
-        scores, row_max, row_sum, start, low, span, scale, True, WINDOW, layout, dtype
-    )
-    acc = mfma(p, _load_quads(v_tile, layout), acc * correction[:, None])
+    scores = _masked(scores, start, low, span, WINDOW, layout)
+    acc, row_max, row_sum = _scaled(acc, scores, row_max, row_sum, scale, layout)
+    p, row_sum = _exponentials(scores, row_max, row_sum, scale, True, layout, dtype)
+    acc = mfma(p, _load_quads(v_tile, layout), acc)
 
+    row_sum = gl.convert_layout(gl.sum(row_sum, 1), gl.SliceLayout(1, layout))
     row_sum *= _growth(dtype)
     empty = row_sum == 0.0
     row_sum = gl.where(empty, 1.0, row_sum)
