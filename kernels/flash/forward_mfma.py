@@ -1,10 +1,11 @@
-"""Attention forward for MFMA: the next K and V are read while a block of keys is multiplied.
+"""Attention forward for MFMA: scores of the next keys are multiplied during the softmax of these.
 
 Serves what forward.py's `attn_fwd` serves with EXACT, without bias, dropout, varlen and packed heads, on the
 same arguments.
-V is in shared memory as groups of four keys, so that a matrix instruction reads its operand with one access.
-P is truncated to the dtype, which takes half an instruction or less per element; multiplied by 1 + u before,
-it errs by at most u like a rounded one.
+K and V are read a block ahead. V is in shared memory as groups of four keys, so that a matrix instruction's
+operand is one access.
+P is multiplied by 1 + u and truncated, which takes half an instruction: so it errs by at most u, as a rounded
+one does. Its sum is divided by 1 + u.
 """
 
 from triton.experimental import gluon
@@ -39,7 +40,7 @@ def _rounding(dtype):
 
 
 @gluon.constexpr_function
-def _growth(dtype):
+def _shrinking(dtype):
     """1 / (1 + u)."""
     return 1 / (1 + 2**-11) if dtype.is_fp16() else 1 / (1 + 2**-8)
 
@@ -118,7 +119,8 @@ def _exponentials(
     zero = gl.zeros_like(differences)
     p = gl.exp2(gl.fma(differences, zero + scale, zero + _rounding(dtype)))
     row_sum += gl.convert_layout(gl.sum(gl.sum(_by_half(p), 3), 1), row_sum.type.layout)
-    return gl.convert_layout(p.to(dtype, fp_downcast_rounding="rtz"), gl.DotOperandLayout(0, layout, 4)), row_sum
+    p = p.to(dtype, fp_downcast_rounding="rtz")
+    return gl.convert_layout(p, gl.DotOperandLayout(0, layout, 4)), row_sum
 
 
 @gluon.jit
@@ -267,7 +269,7 @@ def attn_fwd(
     acc = mfma(p, _load_quads(v_tile, layout), acc)
 
     row_sum = gl.convert_layout(gl.sum(row_sum, 1), gl.SliceLayout(1, layout))
-    row_sum *= _growth(dtype)
+    row_sum *= _shrinking(dtype)
     empty = row_sum == 0.0
     row_sum = gl.where(empty, 1.0, row_sum)
     out = gl.convert_layout((acc * (1.0 / row_sum)[:, None]).to(dtype), rows_layout)
