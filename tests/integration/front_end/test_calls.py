@@ -307,9 +307,13 @@ def test_names_and_defaults_are_those_of_flash_attn() -> None:
 
 @pytest.mark.slow
 def test_500_random_calls_of_caches() -> None:
+    check_random_calls_of_caches(500)
+
+
+def check_random_calls_of_caches(count: int) -> None:
     """Sizes, masks, soft caps, sinks, splits and new keys; pages beyond a sequence are not numbers."""
     rng = random_numbers.Random(42)
-    for number in range(500):
+    for number in range(count):
         torch.manual_seed(number)
         batch, group, heads_k, width = (rng.choice(x) for x in ((1, 2, 3), (1, 2, 7, 8), (1, 2), (64, 128)))
         page_size, n_q, n_new = (
