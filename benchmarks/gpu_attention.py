@@ -336,13 +336,10 @@ def few_queries(library: Library) -> Iterator[str]:
         for name, out in results.items():
             if (error := cases[0].error({"out": out})) > _BOUND[torch.bfloat16]:
                 raise RuntimeError(f"{name}: relative error {error:.2e} of {tuple(cases[0].q.shape)}")
-        title = (
-            f"B {batch}, Sq {queries}, Sk {keys}, {heads}:{heads_k}, D {width}: "
-            + ", ".join(
-                f"{name} {1000 * time:.1f} us, {size / time / limit:.2f} of copy"
-                for name, time in times.items()
-                if name.startswith("ours")
-            )
+        title = f"B {batch}, Sq {queries}, Sk {keys}, {heads}:{heads_k}, D {width}: " + ", ".join(
+            f"{name} {1000 * time:.1f} us, {size / time / limit:.2f} of copy"
+            for name, time in times.items()
+            if name.startswith("ours")
         )
         yield row(title, size / 1e6, times, "GB/s")
 

@@ -1,4 +1,4 @@
-"""Calls of aotforge_flash over pages on a GPU: beside float64, captured as a graph, and the first call's time.
+"""Calls of aotforge_flash over pages on a GPU: beside float64, captured as a graph, and the first one's time.
 
 `python -m tests.device.paged LIBRARY [COUNT]`, with images of float16. Raises AssertionError.
 """

@@ -89,7 +89,7 @@ def compare(model: Any, steps: int, cache: str) -> tuple[int, int]:
 
 
 def compare_paged(model: Any, steps: int) -> tuple[int, int]:
-    """Three requests at once, with the decoding path of GPUs: by block tables, but for models with windows."""
+    """Three requests at once on the decoding path of GPUs: by block tables, but for models with windows."""
     prompts = [torch.randint(2, 128, (length,)).tolist() for length in (12, 5, 30)]
     wanted = [generated(model, "eager", torch.tensor([prompt]), steps) for prompt in prompts]
     model.set_attn_implementation("aotforge_flash_2")
