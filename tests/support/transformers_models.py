@@ -1,6 +1,6 @@
 """Small random models of Hugging Face's transformers, generated greedily by eager attention and by ours.
 
-    python -m tests.support.transformers_models LIBRARY STEPS
+    python -m tests.support.transformers_models LIBRARY STEPS [DEVICE]
 
 With each cache: `dynamic`, `static`, `padded` (two prompts, one padded), `paged` (continuous batching).
 Prints a line for each model and cache: how many tokens agree with those of eager attention, and how many of
@@ -36,7 +36,7 @@ _TIE = 0.02
 """Of the logits' standard deviation: float16 has errors of half of it after two layers."""
 
 
-def model_of(name: str) -> Any:
+def model_of(name: str, device: str = "cpu") -> Any:
     """A model with random weights, in float16."""
     torch.manual_seed(1)
     config = getattr(transformers, f"{name}Config")(**_SIZES, **_OWN[name])
@@ -48,7 +48,7 @@ def model_of(name: str) -> Any:
     for layer in model.model.layers:
         if hasattr(layer.self_attn, "sinks"):
             layer.self_attn.sinks.data.normal_()
-    return model
+    return model.to(device)
 
 
 def generated(model: Any, attention: str, prompt: torch.Tensor, steps: int, **settings: Any) -> Any:
@@ -68,6 +68,7 @@ def compare(model: Any, steps: int, cache: str) -> tuple[int, int]:
     prompt = torch.randint(2, 128, padded.shape)
     if cache == "padded":
         padded[0, :5] = 0
+    prompt, padded = prompt.to(model.device), padded.to(model.device)
     settings: dict[str, Any] = {"attention_mask": padded}
     if cache == "static":
         settings |= {"cache_implementation": "static", "disable_compile": True}
@@ -91,7 +92,9 @@ def compare(model: Any, steps: int, cache: str) -> tuple[int, int]:
 def compare_paged(model: Any, steps: int) -> tuple[int, int]:
     """Three requests at once on the decoding path of GPUs: by block tables, but for models with windows."""
     prompts = [torch.randint(2, 128, (length,)).tolist() for length in (12, 5, 30)]
-    wanted = [generated(model, "eager", torch.tensor([prompt]), steps) for prompt in prompts]
+    wanted = [
+        generated(model, "eager", torch.tensor([prompt], device=model.device), steps) for prompt in prompts
+    ]
     model.set_attn_implementation("aotforge_flash_2")
     settings = transformers.GenerationConfig(max_new_tokens=steps, do_sample=False, eos_token_id=-1)
     batching = transformers.ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64)
@@ -103,7 +106,7 @@ def compare_paged(model: Any, steps: int) -> tuple[int, int]:
         return aotforge_flash.flash_attn_with_kvcache(*args, **named)
 
     with (
-        patch.object(initialization, "is_torch_xpu_available", lambda: True),
+        patch.object(initialization, "is_torch_xpu_available", lambda: model.device.type == "cpu"),
         patch.object(hugging_face, "flash_attn_with_kvcache", counted),
     ):
         made = model.generate_batch(
@@ -125,17 +128,17 @@ def compare_paged(model: Any, steps: int) -> tuple[int, int]:
     return agreed, ties
 
 
-def main(library: str, steps: int) -> None:
+def main(library: str, steps: int, device: str = "cpu") -> None:
     """Compares and prints."""
     torch.set_num_threads(1)
     aotforge_flash.load(library)
     hugging_face.register()
     for name in _OWN:
-        model = model_of(name)
+        model = model_of(name, device)
         for cache in CACHES:
             agreed, ties = compare_paged(model, steps) if cache == "paged" else compare(model, steps, cache)
             sys.stdout.write(f"{name} {cache}: {agreed} tokens agree, {ties} ties\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
