@@ -113,7 +113,8 @@ def compare_paged(model: Any, steps: int) -> tuple[int, int]:
             inputs=prompts, generation_config=settings, continuous_batching_config=batching
         )
     windows = getattr(model.config, "sliding_window", None) is not None
-    assert calls == 0 if windows else calls >= steps - 2, calls
+    fewest = steps - 2 if model.device.type == "cpu" else 1  # GPUs replay captured graphs
+    assert calls == 0 if windows else calls >= fewest, calls
     agreed = ties = 0
     for number, (tokens, logits) in enumerate(wanted):
         own_tokens, eager = made[f"req_{number}"].generated_tokens, tokens[0, len(prompts[number]) :].tolist()
