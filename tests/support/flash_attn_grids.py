@@ -118,11 +118,11 @@ def outcome(function: Any, chosen: dict[str, Any]) -> str:
 def results(tests: ModuleType, device: str, count: int, seed: int, seconds: float) -> Iterator[str]:
     """A line for each function; `failed` is in those with failures."""
     functions = {
-        name: one
-        for name, one in vars(tests).items()
+        name: function
+        for name, function in vars(tests).items()
         if name.startswith("test_") and name not in _OTHERS and (device == "cpu" or name != _BOUNDS)
     }
-    dice, found = random.Random(seed), {name: Counter[str]() for name in functions}
+    dice, counts = random.Random(seed), {name: Counter[str]() for name in functions}
     end = time.monotonic() + seconds
     for _ in range(count):
         for name, function in functions.items():
@@ -133,12 +133,12 @@ def results(tests: ModuleType, device: str, count: int, seed: int, seconds: floa
                 chosen = drawn(function, dice)
             if name.endswith("race_condition") and device == "cpu":
                 continue  # 250 times 240 heads
-            one = outcome(function, chosen)
-            if one.startswith("failed"):
-                yield f"{name} {chosen} {one}"
-            found[name][one.partition("failed:")[0] or "failed"] += 1
-    for name, counted in found.items():
-        yield f"{name}: " + ", ".join(f"{times} {one}" for one, times in sorted(counted.items()))
+            result = outcome(function, chosen)
+            if result.startswith("failed"):
+                yield f"{name} {chosen} {result}"
+            counts[name][result.partition("failed:")[0] or "failed"] += 1
+    for name, counted in counts.items():
+        yield f"{name}: " + ", ".join(f"{times} {kind}" for kind, times in sorted(counted.items()))
 
 
 def main(library: str, checkout: str, device: str, count: int, seed: int, seconds: float) -> int:
