@@ -29,4 +29,5 @@ def flash_attn_varlen_qkvpacked_func(
 
 def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *layout: Any, **named: Any) -> Any:
     """Attention of packed sequences over (keys of all, 2, heads of keys, head_dim)."""
-    return flash_attn_varlen_func(q, *kv.unbind(1), *layout, **named)
+    k, v = kv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, *layout, **named)

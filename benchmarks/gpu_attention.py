@@ -296,7 +296,7 @@ def copied() -> float:
     """Bytes that a copy within the GPU's memory reads and writes in a millisecond."""
     source, target = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
     times = milliseconds({"copy": lambda: target.copy_(source)}, cold=False)
-    return 2 * source.numel() / times["copy"]
+    return float(2 * source.numel() / times["copy"])
 
 
 def few_queries(library: Library) -> Iterator[str]:

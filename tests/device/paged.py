@@ -36,7 +36,7 @@ def check_capture() -> None:
 
     def step(caches: list[Any]) -> Any:
         return aotforge_flash.flash_attn_with_kvcache(
-            q, *caches, k, v, cache_seqlens=used, block_table=table, causal=True, num_splits=3
+            q, caches[0], caches[1], k, v, cache_seqlens=used, block_table=table, causal=True, num_splits=3
         )
 
     stream = torch.cuda.Stream()

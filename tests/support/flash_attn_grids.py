@@ -78,7 +78,7 @@ def load_tests(checkout: Path, device: str) -> ModuleType:
     with patch.object(torch.cuda, "get_device_capability", lambda _device: (9, 0)):
         exec(compile(source, str(path), "exec"), tests.__dict__)
     if device == "cpu":
-        torch.cuda.get_device_properties = lambda _device: properties  # type: ignore[assignment]
+        torch.cuda.get_device_properties = lambda _device: properties
     return tests
 
 
@@ -155,4 +155,4 @@ def main(library: str, checkout: str, device: str, count: int, seed: int, second
 
 if __name__ == "__main__":
     count, seed, seconds = (sys.argv[4:] + ["1", "1e9"][len(sys.argv) - 5 :])[:3]
-    sys.exit(main(*sys.argv[1:4], int(count), int(seed), float(seconds)))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], int(count), int(seed), float(seconds)))
