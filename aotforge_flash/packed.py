@@ -23,8 +23,9 @@ def flash_attn_varlen_qkvpacked_func(
     qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *settings: Any, **named: Any
 ) -> Any:
     """Attention of packed sequences (tokens, 3, heads, head_dim)."""
-    layout = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    return flash_attn_varlen_func(*qkv.unbind(1), *layout, *settings, **named)
+    layout: tuple[Any, ...] = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    q, k, v = qkv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, *layout, *settings, **named)
 
 
 def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *layout: Any, **named: Any) -> Any:
