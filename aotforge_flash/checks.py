@@ -90,13 +90,13 @@ def refuse_unserved(alibi_slopes: object, dropout_p: float) -> None:
     refuse(bool(dropout_p), "dropout_p", f"{dropout_p} is not served; only 0 is")
 
 
-def check_values(argument: str, tensor: Tensor, low: int, high: int) -> None:
+def check_values(argument: str, tensor: Tensor, low: int, high: int, reason: str = "") -> None:
     """Numbers from `low` to `high`, of a tensor in the host's memory; others are not read."""
     if tensor.device.type != "cpu" or tensor.numel() == 0:
         return
     least, most = (int(x) for x in torch.aminmax(tensor))
     worst = least if least < low else most
-    require(low <= worst <= high, argument, f"{worst} is not within {low} and {high}")
+    require(low <= worst <= high, argument, f"{worst} is not within {low} and {high}{reason}")
 
 
 def check_starts(argument: str, starts: Tensor, total: int, longest: int) -> None:

@@ -24,7 +24,7 @@ from .checks import (
     require,
     window_of,
 )
-from .paged import paged, write
+from .paged import ROWS, paged, write
 
 _WIDTHS = (64, 128)
 """head_dim of the images for pages."""
@@ -188,7 +188,7 @@ def flash_attn_with_kvcache(
         check_tensor("k", k, (batch, None, k_cache.shape[2], width), q)
         check_tensor("v", v, k.shape, q)
         if not torch.compiler.is_compiling():
-            check_values("cache_seqlens", used, 0, capacity - k.shape[1])
+            check_values("cache_seqlens", used, 0, capacity - k.shape[1], ROWS)
         if rotary_cos is not None:
             k = _rotated(k, used, rotary_cos, rotary_sin, rotary_interleaved, fixed=False)
         _append(k, v, k_cache, v_cache, table, used, scales)

@@ -11,10 +11,7 @@ from .checks import refuse
 from .functions import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
 NAMES = ("aotforge", "aotforge_flash_2")
-"""Continuous batching takes names with `flash` alone, and block tables with a 2 after it.
-
-Models that list theirs, as gpt-oss, take others alone.
-"""
+"""Continuous batching takes names with `flash` alone, and block tables with a 2 after it."""
 
 
 def register() -> tuple[str, ...]:
@@ -22,6 +19,7 @@ def register() -> tuple[str, ...]:
     from transformers import (  # noqa: PLC0415 - not needed otherwise
         AttentionInterface,
         AttentionMaskInterface,
+        PreTrainedModel,
         modeling_flash_attention_utils,
     )
 
@@ -29,6 +27,7 @@ def register() -> tuple[str, ...]:
         AttentionInterface.register(name, attention)
         AttentionMaskInterface.register(name, key_mask)
     _serve_imports(modeling_flash_attention_utils)
+    _serve_models(PreTrainedModel)
     return NAMES
 
 
@@ -46,6 +45,19 @@ def _serve_imports(utilities: Any) -> None:
 
     lazy_imports.of_aotforge = True  # type: ignore[attr-defined]
     utilities._lazy_imports = lazy_imports
+
+
+def _serve_models(base: Any) -> None:
+    """Models with sinks, as gpt-oss, have a list of names with `flash`, and replace others by its first."""
+    original = base._check_and_adjust_attn_implementation
+    if hasattr(original, "of_aotforge"):
+        return
+
+    def check(self: Any, implementation: str | None, *rest: Any, **named: Any) -> Any:
+        return implementation if implementation in NAMES else original(self, implementation, *rest, **named)
+
+    check.of_aotforge = True  # type: ignore[attr-defined]
+    base._check_and_adjust_attn_implementation = check
 
 
 def key_mask(

@@ -12,6 +12,7 @@ from .checks import CACHES, QUERIES, check_pages, check_starts, check_values, re
 from .definitions import gradients, operator, shapes
 from .library import launch
 
+ROWS = ", the rows of block_table or of the cache"
 _KEYS_OF_A_SPLIT = 256
 """At least: shorter splits do not pay for the kernel that combines them."""
 
@@ -70,7 +71,7 @@ def _paged(
         return out, lse
     pages, page_size, heads_k = k_cache.shape[:3]
     check_starts("cu_seqlens_q", starts_q, total, longest_q)
-    check_values("cache_seqlens", used, 0, min(longest_k, table.shape[1] * page_size))
+    check_values("cache_seqlens", used, 0, min(longest_k, table.shape[1] * page_size), ROWS)
     check_pages(table, used, page_size, pages)
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         _aligned(name, tensor, 16)

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from types import ModuleType
 
-from . import functions
+from . import functions, packed
 
 _NAME = "flash_attn"
 _VERSION = "2.8.3"
@@ -28,8 +28,9 @@ def install() -> None:
         )
     package, interface = ModuleType(_NAME, __doc__), ModuleType(f"{_NAME}.flash_attn_interface", __doc__)
     for module in (package, interface):
-        for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"):
-            setattr(module, name, getattr(functions, name))
+        for source in (functions, packed):
+            own = {name: one for name, one in vars(source).items() if name.startswith("flash_attn_")}
+            module.__dict__.update(own)
         sys.modules[module.__name__] = module
     package.__dict__.update(
         __path__=[], __version__=_VERSION, flash_attn_interface=interface, of_aotforge=True

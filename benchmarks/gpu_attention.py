@@ -48,7 +48,8 @@ _PAGE_SIZES = (0, 16)
 FEW = (
     (1, 1, 1024, 64, 8, 128), (1, 1, 32768, 64, 8, 128), (8, 1, 8192, 64, 8, 128), (64, 1, 4096, 64, 8, 128),
     (1, 16, 8192, 64, 8, 128), (8, 16, 8192, 64, 8, 128), (64, 1, 2048, 32, 32, 128),
-    (64, 1, 4096, 64, 8, 64), (64, 1, 4096, 16, 8, 256),
+    (64, 1, 4096, 64, 8, 64), (64, 1, 4096, 16, 8, 256), (4, 1, 32768, 64, 8, 128), (16, 1, 8192, 32, 8, 128),
+    (32, 1, 2048, 32, 8, 64),
 )  # fmt: skip
 """Batch, queries, keys, heads of queries and of keys, head_dim."""
 
@@ -291,8 +292,17 @@ class Pages:
         return self.out.unflatten(0, (batch, queries)).transpose(1, 2)
 
 
+def copied() -> float:
+    """Bytes that a copy within the GPU's memory reads and writes in a millisecond."""
+    source, target = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
+    times = milliseconds({"copy": lambda: target.copy_(source)}, cold=False)
+    return float(2 * source.numel() / times["copy"])
+
+
 def few_queries(library: Library) -> Iterator[str]:
     """Rows of calls with few queries, in microseconds and in bytes of K and V per second."""
+    limit = copied()
+    yield f"copy: {limit / 1e6:.0f} GB/s"
     for batch, queries, keys, heads, heads_k, width in FEW:
         size = 4 * batch * heads_k * keys * width
         cases = [
@@ -326,12 +336,10 @@ def few_queries(library: Library) -> Iterator[str]:
         for name, out in results.items():
             if (error := cases[0].error({"out": out})) > _BOUND[torch.bfloat16]:
                 raise RuntimeError(f"{name}: relative error {error:.2e} of {tuple(cases[0].q.shape)}")
-        title = (
-            f"B {batch}, Sq {queries}, Sk {keys}, {heads}:{heads_k}, D {width}: "
-            + ", ".join(
-                f"{name} {1000 * time:.1f}" for name, time in times.items() if name.startswith("ours")
-            )
-            + " us"
+        title = f"B {batch}, Sq {queries}, Sk {keys}, {heads}:{heads_k}, D {width}: " + ", ".join(
+            f"{name} {1000 * time:.1f} us, {size / time / limit:.2f} of copy"
+            for name, time in times.items()
+            if name.startswith("ours")
         )
         yield row(title, size / 1e6, times, "GB/s")
 

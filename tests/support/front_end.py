@@ -18,14 +18,20 @@ KERNELS = PROJECT / "kernels"
 LIBRARY = "libaotriton_v2.so"
 
 
-def write_library(folder: Path, *, caches: tuple[str, ...], arch: str = "cpu-x86-64-v3") -> Path:
-    """A library in `folder` with the float16 images of the profile `serving`. Returns its path."""
+def write_library(
+    folder: Path, *, caches: tuple[str, ...] = (), arch: str = "cpu-x86-64-v3", general: bool = False
+) -> Path:
+    """A library in `folder` with the float16 images of the profile `serving`; `general`: with all of them.
+
+    Returns its path.
+    """
     serving = profiles().profiles["serving"]
     keep = {
         **serving.keep,
         "flash.dtype": ("fp16",), "flash_paged.dtype": ("fp16",), "flash_paged.cache": caches,
     }  # fmt: skip
-    plan = plan_of(KERNELS, arch=arch, own=Profile(description="of tests", complete=False, keep=keep))
+    own = serving if general else Profile(description="of tests", complete=False, keep=keep)
+    plan = plan_of(KERNELS, arch=arch, own=own)
     pack = write_pack(
         plan,
         list(compiled_images(plan, KERNELS).values()),

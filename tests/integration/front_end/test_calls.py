@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 own = pytest.importorskip("aotforge_flash")
+packed = pytest.importorskip("aotforge_flash.packed")
 flash_attn_func, flash_attn_varlen_func = own.flash_attn_func, own.flash_attn_varlen_func
 flash_attn_with_kvcache, reshape_and_cache = own.flash_attn_with_kvcache, own.reshape_and_cache
 ArgumentError, LaunchError, NotServedError = own.ArgumentError, own.LaunchError, own.NotServedError
@@ -83,6 +84,24 @@ def test_results_and_gradients(lengths: tuple[int, int], width: int) -> None:
             assert one.grad is not None and error(one.grad, other.grad) < 2 * _BOUND, options
     for options in SCORES:
         assert error(flash_attn_func(*inputs, **options), reference(*inputs, **options)) < _BOUND, options
+
+
+def test_tensors_packed_into_one() -> None:
+    q, kv = random(2, 5, 4, 64), random(2, 9, 2, 2, 64).requires_grad_()
+    made = packed.flash_attn_kvpacked_func(q, kv, causal=True)
+    assert torch.equal(made, flash_attn_func(q, *kv.unbind(2), causal=True))
+    made.sum().backward()
+    assert kv.grad is not None and kv.grad.shape == kv.shape
+    qkv = random(2, 7, 3, 4, 64)
+    made = packed.flash_attn_qkvpacked_func(qkv, 0.0, 0.5)
+    assert torch.equal(made, flash_attn_func(*qkv.unbind(2), softmax_scale=0.5))
+    starts = torch.tensor([0, 7, 14]).int()
+    tokens = qkv.flatten(0, 1)
+    wanted = flash_attn_varlen_func(*tokens.unbind(1), starts, starts, 7, 7, causal=True)
+    assert torch.equal(packed.flash_attn_varlen_qkvpacked_func(tokens, starts, 7, causal=True), wanted)
+    layout = (starts, starts, 7, 7)
+    made = packed.flash_attn_varlen_kvpacked_func(tokens[:, 0], tokens[:, 1:], *layout, causal=True)
+    assert torch.equal(made, wanted)
 
 
 def test_packed_sequences() -> None:
@@ -307,9 +326,13 @@ def test_names_and_defaults_are_those_of_flash_attn() -> None:
 
 @pytest.mark.slow
 def test_500_random_calls_of_caches() -> None:
+    check_random_calls_of_caches(500)
+
+
+def check_random_calls_of_caches(count: int) -> None:
     """Sizes, masks, soft caps, sinks, splits and new keys; pages beyond a sequence are not numbers."""
     rng = random_numbers.Random(42)
-    for number in range(500):
+    for number in range(count):
         torch.manual_seed(number)
         batch, group, heads_k, width = (rng.choice(x) for x in ((1, 2, 3), (1, 2, 7, 8), (1, 2), (64, 128)))
         page_size, n_q, n_new = (
