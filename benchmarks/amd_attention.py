@@ -37,7 +37,7 @@ def main(archs: tuple[str, ...], widths: tuple[int, ...], kernel: str) -> None:
     for arch in archs:
         for width in widths:
             same = {"arch": arch, "kernel": kernel, "width": width, "mask": "full"}
-            row = next((one for one in reference if same.items() <= one.items()), None)
+            row = next((known for known in reference if same.items() <= known.items()), None)
             print(f"| {arch}, {width} | {' | '.join(_cells(arch, kernel, width, row))} |", flush=True)
 
 
@@ -52,14 +52,14 @@ def _cells(arch: str, kernel: str, width: int, row: dict[str, Any] | None) -> li
         shape={"seqlen_q": str(LENGTH), "seqlen_k": str(LENGTH), "heads_q": "1", "heads_k": "1"},
     )
     try:
-        (found,) = cost(request)
+        (image_cost,) = cost(request)
     except AotforgeError as error:
         return [str(error).partition("\n")[0], *["-"] * 6]
-    return [*_own_cells(found, kernel, width), f"{ratios(row, found)[0]:.2f}" if row else "-"]
+    return [*_own_cells(image_cost, kernel, width), f"{ratios(row, image_cost)[0]:.2f}" if row else "-"]
 
 
-def _own_cells(found: Cost, kernel: str, width: int) -> list[str]:
-    work, estimate = found.work, found.estimate
+def _own_cells(image_cost: Cost, kernel: str, width: int) -> list[str]:
+    work, estimate = image_cost.work, image_cost.estimate
     moved = sum(traffic.bytes for name, traffic in work.traffic.items() if name.startswith("global"))
     flops = work.flops / needed(kernel, "full", width, LENGTH)
     accesses = [traffic for name, traffic in work.traffic.items() if name.startswith("LDS")]
@@ -70,7 +70,7 @@ def _own_cells(found: Cost, kernel: str, width: int) -> list[str]:
         f"{estimate.utilization:.0%}" if work.flops else "-",
         f"{flops:.2f}" if work.flops else "-",
         f"{moved / (TENSORS[kernel] * LENGTH * width * 2):.1f}",
-        f"{found.resources.occupancy}",
+        f"{image_cost.resources.occupancy}",
         f"{conflicts:.2f}" if phases else "-",
     ]
 

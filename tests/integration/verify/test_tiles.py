@@ -170,13 +170,14 @@ def label(kernel: str, dtype: DType, head_dim: int = 32, causal: bool = False, s
     return f"flash.{kernel}:gfx908:dtype={dtype}{mask},width={head_dim}:{setting}"
 
 
-SAMPLE = [f"add.add:gfx908:dtype={dtype}:0" for dtype in ("fp16", "bf16", "fp32")] + [
-    label(kernel, dtype, causal=causal)
-    for kernel, dtype, causal in (
-        ("attn_fwd", "fp16", False), ("attn_fwd", "bf16", True), ("bwd_preprocess", "fp16", False),
-            ("bwd_dk_dv", "bf16", True), ("bwd_dq", "fp16", True),
-    )
-]  # fmt: skip
+CALLS: tuple[tuple[str, DType, bool], ...] = (
+    ("attn_fwd", "fp16", False), ("attn_fwd", "bf16", True), ("bwd_preprocess", "fp16", False),
+    ("bwd_dk_dv", "bf16", True), ("bwd_dq", "fp16", True),
+)  # fmt: skip
+SAMPLE = [
+    *(f"add.add:gfx908:dtype={dtype}:0" for dtype in ("fp16", "bf16", "fp32")),
+    *(label(kernel, dtype, causal=causal) for kernel, dtype, causal in CALLS),
+]
 
 
 @pytest.mark.parametrize("name", SAMPLE)
