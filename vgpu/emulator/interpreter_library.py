@@ -94,17 +94,19 @@ def build_library(
     if on_stage:
         on_stage(f"compiling the virtual GPU's interpreter: {len(wanted)} instructions, {lanes} lanes")
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        machines, objects = threads.submit(_machine_object, folder, command, common, text), []
+        machines = threads.submit(_machine_object, folder, command, common, text)
+        objects: dict[Path, None] = {}
+        handlers: dict[str, str] = {}
         for kind, accesses in ((variant, True), ("plain", False)):
             store = _store(folder, "set", [*common, headers(kind)])
-            part = {name: wanted[name] for name in wanted if touches_memory(name) is accesses}
-            objects += _objects(store, command, headers(kind), part, threads)
-        objects.append(machines.result())
+            made, has = _objects(store, command, headers(kind), wanted, accesses, threads)
+            objects, handlers = objects | dict.fromkeys(made), handlers | has
+        objects[machines.result()] = None
 
     def build(made: Path) -> None:
         _NATIVE.run([*c_compiler(), *_LINK, "-o", str(made / _LIBRARY), *map(str, objects), "-lm"])
 
-    return libraries.add(wanted, build) / _LIBRARY
+    return libraries.add(handlers, build) / _LIBRARY
 
 
 def _machine_object(folder: Path, command: Sequence[str], common: Sequence[str], text: str) -> Path:
@@ -140,7 +142,7 @@ class _Store:
 
     def add(self, handlers: Mapping[str, str], build: Callable[[Path], None]) -> Path:
         """Make one unless it is there; `build` gets a new folder."""
-        lines = [f"{name} {digest}" for name, digest in handlers.items()]
+        lines = [f"{name} {digest}" for name, digest in sorted(handlers.items())]
 
         def complete(made: Path) -> None:
             made.mkdir()
@@ -156,22 +158,24 @@ def _store(folder: Path, kind: str, parts: Sequence[str]) -> _Store:
 
 
 def _objects(
-    store: _Store, command: Sequence[str], text: str, wanted: Mapping[str, str], threads: ThreadPoolExecutor
-) -> list[Path]:
-    """Objects that together have these handlers, with `text` before them; what none has is compiled now."""
+    store: _Store, command: Sequence[str], text: str, wanted: Mapping[str, str], accesses: bool,
+    threads: ThreadPoolExecutor,
+) -> tuple[list[Path], dict[str, str]]:  # fmt: skip
+    """All objects of these sources, with `text` before them, and their handlers, which access memory or not: a
+    library with those of earlier programs serves later ones. What is wanted and none has is compiled now."""
 
     def compiled(handlers: Mapping[str, str]) -> Path:
         source = "\n".join([text, *map(handler, handlers)])
         return store.add(handlers, lambda made: _compile(command, source, made / _OBJECT)) / _OBJECT
 
-    missing, used, stored = set(wanted.items()), [], store.entries()
-    while missing and stored:
-        path, has = max(stored, key=lambda entry: len(missing & entry[1].items()))
-        if not missing & has.items():
-            break
-        missing -= has.items()
-        used.append(path / _OBJECT)
-    return [*used, *threads.map(compiled, _parts(sorted(missing)))]
+    stored = store.entries()
+    present = _digests({name for _, has in stored for name in has} & INSTRUCTIONS.keys() | wanted.keys())
+    present = {name: digest for name, digest in present.items() if touches_memory(name) is accesses}
+    used = [(path / _OBJECT, has) for path, has in stored if has.items() <= present.items()]
+    known = {name: digest for _, has in used for name, digest in has.items()}
+    part = {name: present[name] for name in wanted if name in present}
+    made = threads.map(compiled, _parts(sorted(part.items() - known.items())))
+    return [*(path for path, _ in used), *made], known | part
 
 
 def _parts(handlers: Sequence[tuple[str, str]]) -> list[dict[str, str]]:

@@ -40,11 +40,17 @@ def test_only_missing_handlers_are_compiled(tmp_path: Path) -> None:
     (new,) = set(_objects(tmp_path, "set")) - set(before)
     assert [line.split()[0] for line in (new / "names").read_text().splitlines()] == ["v_mul_f32"]
     assert build_library(64, tmp_path, "plain", SECOND, stages.append) == second
+    # it has what the first one had, too
+    assert build_library(64, tmp_path, "plain", {*FIRST, *SECOND}, stages.append) == second
     assert len(stages) == 1  # nothing was compiled
     # another variant has its own handlers of what touches memory, and no others
     build_library(64, tmp_path, "checks", FIRST)
     (checked,) = set(_objects(tmp_path, "set")) - {*before, new}
     assert [line.split()[0] for line in (checked / "names").read_text().splitlines()] == ["global_load_dword"]
+    build_library(64, tmp_path, "plain", ("global_store_dword",))
+    before = _objects(tmp_path, "set")
+    build_library(64, tmp_path, "checks", ("global_store_dword",))
+    assert len(_objects(tmp_path, "set")) == len(before) + 1
 
 
 def test_names_of_texts_are_those_of_the_decoder() -> None:
