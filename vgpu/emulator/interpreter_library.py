@@ -161,8 +161,8 @@ def _objects(
     store: _Store, command: Sequence[str], text: str, wanted: Mapping[str, str], accesses: bool,
     threads: ThreadPoolExecutor,
 ) -> tuple[list[Path], dict[str, str]]:  # fmt: skip
-    """All objects of these sources, with `text` before them, and their handlers, which access memory or not: a
-    library with those of earlier programs serves later ones. What is wanted and none has is compiled now."""
+    """All objects of these sources, with `text` before them, and their handlers, which access memory or not:
+    a library with those of earlier programs serves later ones. What is wanted and none has is compiled now."""
 
     def compiled(handlers: Mapping[str, str]) -> Path:
         source = "\n".join([text, *map(handler, handlers)])
