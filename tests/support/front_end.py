@@ -21,14 +21,15 @@ LIBRARY = "libaotriton_v2.so"
 def write_library(
     folder: Path, *, caches: tuple[str, ...] = (), arch: str = "cpu-x86-64-v3", general: bool = False
 ) -> Path:
-    """A library in `folder` with the float16 images of the profile `serving`; `general`: with all of them.
+    """A library in `folder` with float16 images of the profile `serving`, dense ones up to head_dim 64; `general`: all.
 
     Returns its path.
     """
     serving = profiles().profiles["serving"]
     keep = {
         **serving.keep,
-        "flash.dtype": ("fp16",), "flash_paged.dtype": ("fp16",), "flash_paged.cache": caches,
+        "flash.dtype": ("fp16",), "flash.width": (64,), "flash_paged.dtype": ("fp16",),
+        "flash_paged.cache": caches,
     }  # fmt: skip
     own = serving if general else Profile(description="of tests", complete=False, keep=keep)
     plan = plan_of(KERNELS, arch=arch, own=own)

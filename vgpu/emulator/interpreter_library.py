@@ -162,7 +162,7 @@ def _objects(
     threads: ThreadPoolExecutor,
 ) -> tuple[list[Path], dict[str, str]]:  # fmt: skip
     """All objects of these sources, with `text` before them, and their handlers, which access memory or not:
-    a library with those of earlier programs serves later ones. What is wanted and none has is compiled now."""
+    a library with those of earlier programs serves later ones. What is wanted and none has is compiled."""
 
     def compiled(handlers: Mapping[str, str]) -> Path:
         source = "\n".join([text, *map(handler, handlers)])
