@@ -21,7 +21,7 @@ LIBRARY = "libaotriton_v2.so"
 def write_library(
     folder: Path, *, caches: tuple[str, ...] = (), arch: str = "cpu-x86-64-v3", general: bool = False
 ) -> Path:
-    """A library in `folder` with float16 images of the profile `serving`, dense ones up to head_dim 64; `general`: all.
+    """A library in `folder` of float16 images of `serving`, dense ones up to head_dim 64; `general`: of all.
 
     Returns its path.
     """
