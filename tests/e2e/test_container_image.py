@@ -182,7 +182,7 @@ def test_attention_in_a_container(engine: str, base: tuple[Path, Path, dict[str,
     state = json.loads(run("run", "--rm", TAG, "python3", "-m", "aotforge_attention", "--json").stdout)
     assert state["library"] and state["needed"] == [NEEDED] and state["packs"] == ["amd-gfx908"]
     (image,) = json.loads(run("image", "inspect", TAG).stdout)
-    health = image["Config"].get("Healthcheck") or image["HealthCheck"]  # docker's, podman's
+    health = image["Config"].get("Healthcheck") or image["Healthcheck"]  # docker's, podman's
     assert health["Test"] == ["CMD", "python3", "-m", "aotforge_attention"]
     done = run("run", "--rm", "-i", TAG, "python3", "-", input=SMALL)
     assert done.returncode == 0 and "cuda, virtual gfx908 (" in done.stdout, done.stderr

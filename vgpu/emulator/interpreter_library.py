@@ -95,13 +95,14 @@ def build_library(
         on_stage(f"compiling the virtual GPU's interpreter: {len(wanted)} instructions, {lanes} lanes")
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         machines = threads.submit(_machine_object, folder, command, common, text)
-        objects: dict[Path, None] = {}
+        objects: list[Path] = []
         handlers: dict[str, str] = {}
         for kind, accesses in ((variant, True), ("plain", False)):
-            store = _store(folder, "set", [*common, headers(kind)])
-            made, has = _objects(store, command, headers(kind), wanted, accesses, threads)
-            objects, handlers = objects | dict.fromkeys(made), handlers | has
-        objects[machines.result()] = None
+            store = _store(folder, "set", [*common, headers(kind), f"accesses: {accesses}"])
+            part = {name: wanted[name] for name in wanted if touches_memory(name) is accesses}
+            made, has = _objects(store, command, headers(kind), part, threads)
+            objects, handlers = objects + made, handlers | has
+        objects.append(machines.result())
 
     def build(made: Path) -> None:
         _NATIVE.run([*c_compiler(), *_LINK, "-o", str(made / _LIBRARY), *map(str, objects), "-lm"])
@@ -158,24 +159,21 @@ def _store(folder: Path, kind: str, parts: Sequence[str]) -> _Store:
 
 
 def _objects(
-    store: _Store, command: Sequence[str], text: str, wanted: Mapping[str, str], accesses: bool,
-    threads: ThreadPoolExecutor,
-) -> tuple[list[Path], dict[str, str]]:  # fmt: skip
-    """All objects of these sources, with `text` before them, and their handlers, which access memory or not:
-    a library with those of earlier programs serves later ones. What is wanted and none has is compiled."""
+    store: _Store, command: Sequence[str], text: str, wanted: Mapping[str, str], threads: ThreadPoolExecutor
+) -> tuple[list[Path], dict[str, str]]:
+    """All objects of the present sources, `text` before them, and their handlers: a library with those of
+    earlier programs serves later ones. What is wanted and none has is compiled now."""
 
     def compiled(handlers: Mapping[str, str]) -> Path:
         source = "\n".join([text, *map(handler, handlers)])
         return store.add(handlers, lambda made: _compile(command, source, made / _OBJECT)) / _OBJECT
 
     stored = store.entries()
-    present = _digests({name for _, has in stored for name in has} & INSTRUCTIONS.keys() | wanted.keys())
-    present = {name: digest for name, digest in present.items() if touches_memory(name) is accesses}
+    present = _digests({name for _, has in stored for name in has} & INSTRUCTIONS.keys())
     used = [(path / _OBJECT, has) for path, has in stored if has.items() <= present.items()]
     known = {name: digest for _, has in used for name, digest in has.items()}
-    part = {name: present[name] for name in wanted if name in present}
-    made = threads.map(compiled, _parts(sorted(part.items() - known.items())))
-    return [*(path for path, _ in used), *made], known | part
+    made = threads.map(compiled, _parts(sorted(wanted.items() - known.items())))
+    return [*(path for path, _ in used), *made], {**known, **wanted}
 
 
 def _parts(handlers: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
