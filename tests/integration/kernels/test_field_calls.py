@@ -36,7 +36,7 @@ class Large(Case):
 BASE = Case(heads_q=2, heads_k=1, seqlen_q=20, seqlen_k=37)
 LENGTHS = Varlen(word=0x0B0B, queries=(5, 1, 140), keys=(180, 129, 140))
 PACKED = Case(
-    batch=3, heads_q=2, heads_k=1, seqlen_q=140, seqlen_k=180, head_dim=64, sm_scale=0.125, varlen=LENGTHS
+    batch=3, heads_q=1, heads_k=1, seqlen_q=140, seqlen_k=180, head_dim=32, sm_scale=0.125, varlen=LENGTHS
 )
 HALF: tuple[DType, ...] = ("fp16", "bf16")
 DIMS = (40, 72, 80, 96, 160, 384, 512)

@@ -40,7 +40,6 @@ CASES = {
     "unaligned": replace(BASE, layout=UNALIGNED, window_right=0),
     "no keys": replace(BASE, seqlen_k=0),
     "rows without keys": replace(BASE, seqlen_q=50, seqlen_k=20, window_right=-30),
-    "bf16": replace(BASE, dtype="bf16", head_dim=32),
     "bf16 causal": replace(BASE, dtype="bf16", head_dim=32, window_right=0),
     "128": replace(BASE, head_dim=128, seqlen_q=140, seqlen_k=70),
 }

@@ -22,7 +22,7 @@ from vgpu.emulator.isa import INSTRUCTIONS
 from vgpu.emulator.isa.entry import WORDS, Entry, Slot
 
 NAMES = [name for name, entry in INSTRUCTIONS.items() if entry.form == "vector"]
-ROUNDS = 12
+ROUNDS = 8
 PAIRS = {
     **dict.fromkeys(("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", "v_cvt_pk_f16_f32"), np.float16),
     **{f"v_cvt_{scaled}pk_f32_{name}": np.float32 for scaled in ("", "scalef32_") for name in ("fp8", "bf8")},
