@@ -118,7 +118,7 @@ class Tuned:
             when=(*when, Equals(value="varlen_bits", to=0), *near),
             unaligned=False,
             num_warps=self.num_warps,
-            num_stages=1,
+            num_stages=self.num_stages,
             waves_per_eu=self.waves_per_eu,
             options={"enable_fp_fusion": False},
         )
