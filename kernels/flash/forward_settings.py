@@ -38,6 +38,8 @@ class Tuned:
     `archs`: those of the file that it is for (all when empty). `groups`: forward_warpgroups.py, for heads of
     exactly `max_width` and at least `least_q` queries: `first` columns in the first tile (0: all), registers
     of a thread that multiplies or copies.
+    `ahead`: forward_mfma.py, for heads of exactly `max_width`: the generation of the matrix instructions (1:
+    gfx908, 2: gfx90a, 3: gfx942).
     `spills`: hardware ran its images with spilled registers faster than every setting without.
     """
 
@@ -60,6 +62,7 @@ class Tuned:
     hinted: bool = False
     archs: tuple[str, ...] = ()
     groups: bool = False
+    ahead: int = 0
     first: int = 0
     least_q: int = 0
     multiply_registers: int = 216
@@ -70,7 +73,7 @@ class Tuned:
         """Whether this configuration is for the functional on this arch."""
         return (
             (not self.archs or arch in self.archs)
-            and (int(functional["width"]) == self.max_width or not self.groups)
+            and (int(functional["width"]) == self.max_width or not (self.groups or self.ahead))
             and int(functional["width"]) <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
             and (not self.masks or functional["mask"] in self.masks)
@@ -99,6 +102,25 @@ class Tuned:
             spills=self.spills,
             # what the groups of four warps have each before they divide the registers among themselves
             options={"enable_fp_fusion": False, "maxnreg": _GROUP_REGISTERS[self.block_m]},
+        )
+
+    def setting_ahead(self, width: int, when: tuple[Condition, ...]) -> Setting:
+        """The image of forward_mfma.py, whose offsets in a tile are 31 bits of bytes without a sign."""
+        near = tuple(Between(value=f"stride_{name}", low=0, high=_NEAR) for name in ("qm", "kn", "vn"))
+        return TimedSetting(
+            source="forward_mfma.py",
+            constants={
+                "BLOCK_M": self.block_m,
+                "BLOCK_N": self.block_n,
+                "PART": width,
+                "VERSION": self.ahead,
+            },
+            when=(*when, Equals(value="varlen_bits", to=0), *near),
+            unaligned=False,
+            num_warps=self.num_warps,
+            num_stages=self.num_stages,
+            waves_per_eu=self.waves_per_eu,
+            options={"enable_fp_fusion": False},
         )
 
     def setting(self, width: int, when: tuple[Condition, ...], *, general: bool) -> Setting:
@@ -133,8 +155,9 @@ def forward_settings(target: Target, functional: Functional) -> tuple[Setting, .
     fitting = [
         entry for entry in _table(target.arch, target.warp_size) if entry.fits(target.arch, functional)
     ]
-    main = next((entry for entry in fitting if not (entry.few or entry.general or entry.groups)), None)
-    served = [entry for entry in fitting if not (entry.few or entry.groups or entry.hinted)]
+    own = [entry for entry in fitting if not (entry.few or entry.groups or entry.ahead)]
+    main = next((entry for entry in own if not entry.general), None)
+    served = [entry for entry in own if not entry.hinted]
     if main is None or not served:
         return ()
     width = int(functional["width"])
@@ -143,10 +166,12 @@ def forward_settings(target: Target, functional: Functional) -> tuple[Setting, .
         when = (*when, Equals(value="stride_bn", to=1))
     few = next((entry for entry in fitting if entry.few), None)
     groups = next((entry for entry in fitting if entry.groups), None)
+    ahead = next((entry for entry in fitting if entry.ahead), None)
     unhinted = next((entry for entry in served if entry.general), served[0])
     return (
         *([few.setting(width, when, general=False)] if few else []),
         *([groups.setting_of_groups(width, when)] if groups else []),
+        *([ahead.setting_ahead(width, when)] if ahead else []),
         main.setting(width, when, general=False),
         unhinted.setting(width, (), general=True),
     )

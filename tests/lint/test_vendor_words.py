@@ -95,6 +95,7 @@ EXCEPTIONS: tuple[tuple[str, str, str], ...] = (
      "columns of manifests/tuning, and the fields of Setting"),
     ("kernels/*/*_warpgroups.py", "nvidia",
      "names of Triton's modules for the instructions that they are written for"),
+    ("kernels/*/*_mfma.py", "amd", "names of Triton's modules for the instructions that it is written for"),
     ("aotforge/rules.py", "wavefront lds",
      "names in job keys, older than the second vendor: a change compiles all again"),
     ("aotforge/compile/cache_entry.py", "wavefront lds hsaco vgpr agpr sgpr",

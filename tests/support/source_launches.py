@@ -9,7 +9,8 @@ from aotforge.errors import RulesError, UnsupportedError
 from aotforge.plan.conditions import hints, tries
 from aotforge.plan.families import family_module
 from aotforge.plan.model import GridTerm
-from aotforge.rules import Choice, Functional, Kernel, Scalar, Setting, Target
+from aotforge.rules import Choice, Functional, GeneralSetting, Kernel, Scalar, Setting, Target
+from aotforge.timed_rules import TimedSetting
 from aotforge.verify.interpreter.dispatch import KernelCall, Launch, Values
 from aotforge.verify.interpreter.machine import execute
 from vgpu.memory import Memory
@@ -28,11 +29,17 @@ class SourceLaunch(Launch):
 
 
 def select(
-    kernel: Kernel, target: Target, values: Values, *, override: Mapping[str, Scalar] | None = None
+    kernel: Kernel,
+    target: Target,
+    values: Values,
+    *,
+    override: Mapping[str, Scalar] | None = None,
+    kernel_source: bool = False,
 ) -> SourceLaunch:
     """The launch that serves a call by the kernel's rules. Raises UnsupportedError, RulesError.
 
     `override` replaces constants of the setting, so that a test reaches every loop with few elements.
+    `kernel_source` leaves out settings with a source of their own: Triton's interpreter has no Gluon.
     """
     call = KernelCall(kernel.name, values)
     served = [
@@ -46,7 +53,11 @@ def select(
     offering = (functional for functional in served if kernel.settings(target, functional))
     functional = next(offering, served[0])
     text = ", ".join(f"{name} {value}" for name, value in functional.items())
-    settings = kernel.settings(target, functional)
+    settings = [
+        setting
+        for setting in kernel.settings(target, functional)
+        if not (kernel_source and isinstance(setting, GeneralSetting | TimedSetting) and setting.source)
+    ]
     offered = list(tries(settings, hints(kernel.arguments)))
     index = call.first_match(predicates for _, _, predicates in offered)
     if index is None:
@@ -89,7 +100,8 @@ def _options(call: KernelCall, choice: Choice) -> list[Scalar]:
 
 
 def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:
-    """Run a launch of the family in `folder`. Raises RulesError without the function, and as `execute`."""
+    """Run a launch selected with `kernel_source`, from the sources in `folder`. Raises RulesError without the
+    function, and as `execute`."""
     kernel = launch.kernel
     function = getattr(family_module(folder, Path(kernel.source).stem), kernel.function, None)
     if function is None:

@@ -49,7 +49,7 @@ def run_operator(
     anything runs when one step does not serve the call, ExecutionError.
     """
     kernels = sorted((k for k in family.kernels if k.operator == operator), key=lambda k: k.step)
-    launches = [select(kernel, target, values, override=override) for kernel in kernels]
+    launches = [select(kernel, target, values, override=override, kernel_source=True) for kernel in kernels]
     memory = Memory(buffers)
     done = tuple(launch for launch in launches if 0 not in launch.grid)
     for launch in done:

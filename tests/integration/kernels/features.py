@@ -87,7 +87,7 @@ def violations(
     """
     invocation = invocation_of(kernel, call) if isinstance(call, Case) else call
     few = isinstance(call, Case) and scores(call) < least
-    launch = select(KERNELS[kernel], GFX908, invocation.values, override=override)
+    launch = select(KERNELS[kernel], GFX908, invocation.values, override=override, kernel_source=True)
     run_launch(launch, folder, invocation.memory())
     expected = invocation.expected()
     for name, tensor in invocation.outputs.items():

@@ -70,7 +70,7 @@ def violations(kernel: str, name: str, folder: Path, cache: str) -> Iterator[str
     if kernel == COMBINE:
         del keys["cache"]
     invocation = next(case for case in cases(kernel, keys) if case.name == name).make()
-    launch = select(KERNELS[kernel], GFX908, invocation.values, override=SMALL)
+    launch = select(KERNELS[kernel], GFX908, invocation.values, override=SMALL, kernel_source=True)
     run_launch(launch, folder, invocation.memory())
     for output, expected in invocation.expected().items():
         tensor = invocation.outputs[output]

@@ -82,3 +82,14 @@ def test_a_row_of_groups_is_tried_before_the_others_for_calls_of_enough_queries(
     assert [one.low for one in image.when if isinstance(one, Between) and one.value == "seqlen_q"] == [100]
     assert isinstance(other, TimedSetting) and not other.source and not other.spills
     assert len(settings(tmp_path, monkeypatch, "attn_fwd", groups + SECOND, 64)) == 2  # of another width
+
+
+def test_a_row_that_reads_ahead_is_tried_before_the_others_for_dense_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = "    - {max_width: 64, block_m: 128, block_n: 64, waves_per_eu: 2, ahead: 1, features: 0}\n"
+    image, other, _ = settings(tmp_path, monkeypatch, "attn_fwd", ahead + SECOND, 64)
+    assert isinstance(image, TimedSetting) and image.source and image.constants["VERSION"] == 1
+    assert {one.value: one.low for one in image.when if isinstance(one, Between)}["stride_kn"] == 0
+    assert isinstance(other, TimedSetting) and not other.source
+    assert len(settings(tmp_path, monkeypatch, "attn_fwd", ahead + SECOND, 32)) == 2  # of another width
