@@ -28,7 +28,7 @@ from kernels.flash_paged.problems import Problem
 from kernels.flash_paged.reference import Results, combined, complete, partial_results
 from tests.device.calls import SKIPPED, show
 
-WIDTHS = (64, 128)
+WIDTHS = (64, 128, 256)
 _CACHES: tuple[DType, ...] = ("i8", "fp8e4nv", "fp8e5")
 _STRIDES = {"K_new": "nm nh", "V_new": "wm wh", "K": "kp kn kh", "V": "vp vn vh"}
 
@@ -47,7 +47,7 @@ def drawn(number: int, *, few: bool = False) -> Problem:
         split_keys=rng.choice((None, None, 16, 32, 48, 64)), causal=rng.random() < 0.5,
         window_left=rng.choice((-1, -1, rng.randrange(60))), softcap=rng.choice((0.0, 0.0, 5.0)),
         sinks=rng.random() < 0.3, lse=rng.random() < 0.7, sm_scale=rng.choice((0.125, 0.25)),
-        heads_outside=rng.random() < 0.3, padding=rng.choice((0, 16)),
+        heads_outside=rng.random() < 0.3, padding=rng.choice((0, 16)), scale_heads=rng.random() < 0.5,
     )  # fmt: skip
 
 
@@ -119,11 +119,11 @@ class Libraries:
         slots = pages * problem.page_size + places
         inputs["slots"] = Guarded((tokens,), "i64", Layout(), slots.astype(np.int64))
         for name, scale in zip("KV", problem.scales, strict=True):
-            x = decode(encode(numbers[name][pages, places] * scale, problem.dtype), problem.dtype)
+            x = decode(encode(numbers[name][pages, places] * scale[:, None], problem.dtype), problem.dtype)
             layout = Layout(row_padding=problem.padding)
             inputs[f"{name}_new"] = Guarded(np.shape(x), problem.dtype, layout, np.asarray(x))
         values: dict[str, float] = {"tokens": tokens, "num_head_k": problem.heads_k, **keys_of(problem)}
-        values["page_size"] = problem.page_size
+        values |= {"page_size": problem.page_size, "stride_scale": int(problem.scale_heads)}
         for name, axes in _STRIDES.items():
             strides = (inputs | caches)[name].strides
             values |= {f"stride_{axis}": n for axis, n in zip(axes.split(), strides, strict=False)}

@@ -35,7 +35,8 @@ def write_library(
     kept = {
         **serving.keep,
         "flash.dtype": ("fp16",), "flash.width": (64,), "flash_paged.dtype": ("fp16",),
-        "flash_paged.cache": caches, **{name.replace("__", "."): values for name, values in keep.items()},
+        "flash_paged.cache": caches, "flash_paged.width": (64, 128),
+        **{name.replace("__", "."): values for name, values in keep.items()},
     }  # fmt: skip
     own = serving if general else Profile(description="of tests", complete=False, keep=kept)
     plan = plan_of(KERNELS, arch=arch, own=own)

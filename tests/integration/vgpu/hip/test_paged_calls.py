@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.device.paged_calls import WIDTHS
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT
 from tests.support.front_end import write_library
@@ -40,6 +41,11 @@ def test_a_few_calls_on_a_virtual_mi100(virtual: VirtualHip, tmp_path: Path) -> 
 @pytest.mark.parametrize("arch", ["gfx906", "gfx908", "gfx1100"])
 def test_500_calls(virtual: VirtualHip, tmp_path: Path, arch: str) -> None:
     library = write_library(
-        tmp_path, arch=arch, caches=ALL, flash__dtype=(), flash_paged__dtype=("fp16", "bf16")
+        tmp_path,
+        arch=arch,
+        caches=ALL,
+        flash__dtype=(),
+        flash_paged__dtype=("fp16", "bf16"),
+        flash_paged__width=WIDTHS,
     )
     assert ": 500 calls, 0 wrong" in last_line(virtual, arch, library, "500")
