@@ -1,13 +1,14 @@
 """Random calls of attention over pages by the library on a GPU or a virtual one, beside float64.
 
-`python -m tests.device.paged_calls LIBRARY ARCH [COUNT] [--few]` with images beside LIBRARY; `--few`: of
-float16 and head_dim 64 alone. The last line is the number of wrong calls. Exit status 77: no device.
+`python -m tests.device.paged_calls LIBRARY ARCH [COUNT] [--few] [--to=WIDTH]` with images beside LIBRARY;
+`--few`: of float16 and head_dim 64 alone, `--to`: up to head_dim WIDTH. The last line is the number of wrong
+calls. Exit status 77: no device.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -33,14 +34,14 @@ _CACHES: tuple[DType, ...] = ("i8", "fp8e4nv", "fp8e5")
 _STRIDES = {"K_new": "nm nh", "V_new": "wm wh", "K": "kp kn kh", "V": "vp vn vh"}
 
 
-def drawn(number: int, *, few: bool = False) -> Problem:
+def drawn(number: int, *, few: bool = False, widths: Sequence[int] = WIDTHS) -> Problem:
     """The call of a number. Half of all caches have the queries' type, half of all calls several splits."""
     rng = Random(number)
     dtype: DType = "fp16" if few else rng.choice(("fp16", "bf16"))
     batch = rng.choice((1, 2, 3))
     return Problem(
         dtype=dtype, cache=dtype if few or rng.random() < 0.5 else rng.choice(_CACHES),
-        head_dim=64 if few else rng.choice(WIDTHS),
+        head_dim=64 if few else rng.choice(widths),
         queries=tuple(rng.choice((1, 1, 1, 2, 5, 0, 21)) for _ in range(batch)),
         keys=tuple(rng.choice((0, 1, rng.randrange(30), rng.randrange(150))) for _ in range(batch)),
         heads_k=rng.choice((1, 2)), group=rng.choice((1, 2, 7, 8)), page_size=rng.choice((16, 32, 48, 256)),
@@ -145,10 +146,9 @@ def keys_of(problem: Problem) -> dict[str, int]:
     return {**kinds, "head_dim": problem.head_dim}
 
 
-def wrong_calls(libraries: Libraries, count: int, shares: list[float], *, few: bool) -> Iterator[str]:
+def wrong_calls(libraries: Libraries, problems: Iterable[Problem], shares: list[float]) -> Iterator[str]:
     """Texts of wrong calls; appends the others' shares of their bounds. Every fourth writes keys first."""
-    for number in range(count):
-        problem = drawn(number, few=few)
+    for number, problem in enumerate(problems):
         try:
             text = libraries.write(problem, 1 + number % 5) if number % 4 == 0 and any(problem.keys) else ""
             share = libraries.share(problem) if not text else 0.0
@@ -162,14 +162,16 @@ def wrong_calls(libraries: Libraries, count: int, shares: list[float], *, few: b
             shares.append(share)
 
 
-def main(library: Path, arch: str, count: int, *, few: bool) -> int:
+def main(library: Path, arch: str, count: int, *, few: bool, to: int) -> int:
     """1 when a call is wrong."""
     device, reason = find_device(arch)
     if device is None:
         show(f"skipped: {reason}")
         return SKIPPED
     shares = [0.0]
-    wrong = list(wrong_calls(Libraries(device, library), count, shares, few=few))
+    widths = [width for width in WIDTHS if width <= to]
+    calls = (drawn(number, few=few, widths=widths) for number in range(count))
+    wrong = list(wrong_calls(Libraries(device, library), calls, shares))
     for line in wrong:
         show(line)
     show(f"{device}: {count} calls, {len(wrong)} wrong, largest error {max(shares):.3f} of its bound")
@@ -177,6 +179,7 @@ def main(library: Path, arch: str, count: int, *, few: bool) -> int:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--few"]
-    number = int((words[2:] or ["500"])[0])
-    sys.exit(main(Path(words[0]), words[1], number, few="--few" in sys.argv))
+    words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    number, few = int((words[2:] or ["500"])[0]), "--few" in sys.argv
+    largest = [int(word[5:]) for word in sys.argv if word.startswith("--to=")]
+    sys.exit(main(Path(words[0]), words[1], number, few=few, to=max(largest or WIDTHS)))
