@@ -26,7 +26,7 @@ from .checks import (
 )
 from .paged import ROWS, paged, write
 
-_WIDTHS = (64, 128)
+_WIDTHS = (64, 128, 256)
 """head_dim of the images for pages."""
 
 
@@ -44,7 +44,7 @@ def _aligned(tensor: Tensor, width: int) -> Tensor:
 
 
 def _padded_width(width: int) -> int:
-    refuse(width > max(_WIDTHS), "q", f"head_dim {width} is not served with softcap or sinks, up to 128 is")
+    refuse(width > max(_WIDTHS), "q", f"head_dim {width} is not served with softcap or sinks, up to 256 is")
     return next(one for one in _WIDTHS if width <= one)
 
 
@@ -168,7 +168,8 @@ def flash_attn_with_kvcache(
     """Attention of (batch, queries, heads, head_dim) over a cache, after k and v are written to its end.
 
     The cache is (batch, keys, heads of keys, head_dim), or with block_table (pages, page size, ...). One of 8
-    bits (int8, float8_e4m3fn, float8_e5m2) is multiplied by k_descale and v_descale, one float32 each.
+    bits (int8, float8_e4m3fn, float8_e5m2) is multiplied by k_descale and v_descale: one float32 each,
+    or one for each head of keys.
     """
     check_queries(q, "batch seqlen nheads headdim")
     refuse_unserved(alibi_slopes, 0.0)
@@ -231,7 +232,7 @@ def _check_caches(q: Tensor, k: Tensor, v: Tensor, names: tuple[str, str]) -> No
         require(tensor.stride(-1) == 1, name, "its last stride is not 1")
     require(k.dtype == v.dtype, names[1], f"{v.dtype} differs from {k.dtype} of {names[0]}")
     width = q.shape[-1]
-    refuse(width not in _WIDTHS, names[0], f"head_dim {width} has no images for pages; 64 and 128 have")
+    refuse(width not in _WIDTHS, names[0], f"head_dim {width} has no images for pages; 64, 128 and 256 have")
 
 
 def _check_cache(
@@ -256,9 +257,14 @@ def _scales(
     for name, scale in zip(names, (k_scale, v_scale), strict=True):
         require(scale is not None, name, f"a cache of {k_cache.dtype} needs one")
         assert scale is not None
-        refuse(scale.numel() > 1, name, f"shape {tuple(scale.shape)}: one number per tensor is served")
-        require(scale.numel() == 1 and scale.dtype == torch.float32, name, "is not one float32")
+        usable = scale.dtype == torch.float32 and scale.is_contiguous() and scale.numel()
+        require(bool(usable), name, "is not float32, contiguous, of one number or more")
+        text = f"shape {tuple(scale.shape)}: one number, or one for each head of keys, is served"
+        refuse(scale.numel() not in {1, k_cache.shape[2]}, name, text)
         require(scale.device == q.device, name, f"is on {scale.device}, and q on {q.device}")
+    assert k_scale is not None and v_scale is not None
+    text = f"shape {tuple(v_scale.shape)}, and {names[0]} has {tuple(k_scale.shape)}"
+    require(k_scale.numel() == v_scale.numel(), names[1], text)
     return k_scale, v_scale
 
 

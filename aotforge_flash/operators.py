@@ -36,7 +36,10 @@ OPERATORS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "paged_attn": (
         ("ptr", "Q K V Out L O_part L_part sinks k_scale v_scale block_table cu_seqlens_q seqused_k"),
-        ("i64", f"stride_qm stride_qh {_PAGES} stride_om stride_oh stride_lm stride_lh stride_table"),
+        (
+            "i64",
+            f"stride_qm stride_qh {_PAGES} stride_om stride_oh stride_lm stride_lh stride_table stride_scale",
+        ),
         ("i32", "batch num_head_q num_head_k group rows page_size num_splits split_keys"),
         ("i32", "rows_combined causal window_left"),
         ("f32", "sm_scale softcap"),
@@ -44,7 +47,7 @@ OPERATORS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "reshape_and_cache": (
         ("ptr", "K_new V_new K V k_scale v_scale slots"),
-        ("i64", f"stride_nm stride_nh stride_wm stride_wh {_PAGES}"),
+        ("i64", f"stride_nm stride_nh stride_wm stride_wh {_PAGES} stride_scale"),
         ("i32", "tokens num_head_k page_size head_dim dtype cache"),
     ),
 }

@@ -48,6 +48,14 @@ def _pages(k: Tensor, v: Tensor) -> dict[str, float | None]:
     return values
 
 
+def _scale_values(k_scale: Tensor | None, v_scale: Tensor | None) -> dict[str, float | None]:
+    return {
+        "k_scale": _address(k_scale),
+        "v_scale": _address(v_scale),
+        "stride_scale": int(k_scale is not None and k_scale.numel() > 1),
+    }
+
+
 def _address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
@@ -90,7 +98,7 @@ def _paged(
         "L": lse.data_ptr(), "stride_lm": 1, "stride_lh": lse.stride(0),
         "block_table": table.data_ptr(), "stride_table": table.stride(0), "seqused_k": used.data_ptr(),
         "cu_seqlens_q": starts_q.data_ptr(), "sinks": _address(sinks),
-        "k_scale": _address(k_scale), "v_scale": _address(v_scale),
+        **_scale_values(k_scale, v_scale),
         "batch": batch, "num_head_q": heads, "num_head_k": heads_k, "group": group, "rows": group * longest_q,
         "page_size": page_size, "num_splits": splits, "split_keys": split_keys,
         "causal": int(causal), "window_left": left, "sm_scale": scale, "softcap": float(softcap),
@@ -134,7 +142,7 @@ def _write(
     values: dict[str, float | None] = {
         "K_new": k.data_ptr(), "stride_nm": k.stride(0), "stride_nh": k.stride(1),
         "V_new": v.data_ptr(), "stride_wm": v.stride(0), "stride_wh": v.stride(1), **_pages(k_cache, v_cache),
-        "k_scale": _address(k_scale), "v_scale": _address(v_scale), "slots": slots.data_ptr(),
+        **_scale_values(k_scale, v_scale), "slots": slots.data_ptr(),
         "tokens": k.shape[0], "num_head_k": k.shape[1], "page_size": k_cache.shape[1],
         "head_dim": k.shape[2], "dtype": QUERIES[k.dtype], "cache": CACHES[k_cache.dtype],
     }  # fmt: skip

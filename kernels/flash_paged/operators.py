@@ -8,8 +8,8 @@ are rows cu_seqlens_q[z] .. cu_seqlens_q[z + 1] - 1. K, V: (pages, page_size, nu
 Query i of a sequence sees key j when j <= i + seqused_k - queries (only if `causal` is 1) and, unless
 window_left is negative, j >= i + seqused_k - queries - window_left. Scores are sm_scale q k, with a softcap
 other than 0 softcap tanh(score / softcap). `sinks` (num_head_q, float32) are logits that take part in the sum
-of exponentials and have no value; 0: none. k_scale and v_scale (one float32 each, read for caches of 8 bits
-only) multiply what is stored in K and V.
+of exponentials and have no value; 0: none. k_scale and v_scale (float32, read for caches of 8 bits only)
+multiply what is stored in K and V: one number each (stride_scale 0), or one for each key head (1).
 
 num_splits is 1, or the keys of all sequences are divided: split s has keys s * split_keys .. (s + 1) *
 split_keys - 1, so num_splits * split_keys is at least the longest seqused_k. O_part (total_q, num_head_q,
@@ -35,7 +35,7 @@ PAGED_ATTN = Operator(
     values=(
         *_values("ptr", "Q K V Out L O_part L_part sinks k_scale v_scale block_table cu_seqlens_q seqused_k"),
         *_values("i64", "stride_qm stride_qh stride_kp stride_kn stride_kh stride_vp stride_vn stride_vh"),
-        *_values("i64", "stride_om stride_oh stride_lm stride_lh stride_table"),
+        *_values("i64", "stride_om stride_oh stride_lm stride_lh stride_table stride_scale"),
         *_values("i32", "batch num_head_q num_head_k group rows page_size num_splits split_keys"),
         *_values("i32", "rows_combined causal window_left"),
         *_values("f32", "sm_scale softcap"),
@@ -48,7 +48,7 @@ RESHAPE_AND_CACHE = Operator(
     values=(
         *_values("ptr", "K_new V_new K V k_scale v_scale slots"),
         *_values("i64", "stride_nm stride_nh stride_wm stride_wh"),
-        *_values("i64", "stride_kp stride_kn stride_kh stride_vp stride_vn stride_vh"),
+        *_values("i64", "stride_kp stride_kn stride_kh stride_vp stride_vn stride_vh stride_scale"),
         *_values("i32", "tokens num_head_k page_size head_dim dtype cache"),
     ),
 )

@@ -58,7 +58,7 @@ def _with_sink(sinks, head, row_max, row_sum):
 def paged_attn(
     Q, K, V, Out, L, O_part, L_part, sinks, k_scale, v_scale, block_table, cu_seqlens_q, seqused_k,
     stride_qm, stride_qh, stride_kp, stride_kn, stride_kh, stride_vp, stride_vn, stride_vh,
-    stride_om, stride_oh, stride_lm, stride_lh, stride_table,
+    stride_om, stride_oh, stride_lm, stride_lh, stride_table, stride_scale,
     num_head_q, num_head_k, group, page_size, num_splits, split_keys, causal, window_left, head_dim,
     sm_scale, softcap,
     WIDTH: tl.constexpr, SCALED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STEP: tl.constexpr,
@@ -105,8 +105,8 @@ def paged_attn(
     scale = sm_scale
     factor = 1.0
     if SCALED:
-        scale *= tl.load(k_scale)
-        factor = tl.load(v_scale)
+        scale *= tl.load(k_scale + head_k * stride_scale)
+        factor = tl.load(v_scale + head_k * stride_scale)
     scale = tl.where(softcap != 0.0, scale / softcap, scale * LOG2E)
     K += head_k * stride_kh
     V += head_k * stride_vh
@@ -222,7 +222,7 @@ def _stored(x, scale, kind: tl.constexpr, SCALED: tl.constexpr):
 def reshape_and_cache(
     K_new, V_new, K, V, k_scale, v_scale, slots,
     stride_nm, stride_nh, stride_wm, stride_wh, stride_kp, stride_kn, stride_kh, stride_vp, stride_vn, stride_vh,
-    page_size,
+    stride_scale, page_size,
     WIDTH: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """A token's K and V of one head into its page. Grid (tokens, key heads)."""
@@ -237,8 +237,8 @@ def reshape_and_cache(
     k_factor = 1.0
     v_factor = 1.0
     if SCALED:
-        k_factor = tl.load(k_scale)
-        v_factor = tl.load(v_scale)
+        k_factor = tl.load(k_scale + head * stride_scale)
+        v_factor = tl.load(v_scale + head * stride_scale)
     k = tl.load(K_new + (token * stride_nm + head * stride_nh) + columns)
     v = tl.load(V_new + (token * stride_wm + head * stride_wh) + columns)
     to_k = K + (page * stride_kp + place * stride_kn + head * stride_kh) + columns

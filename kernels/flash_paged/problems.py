@@ -23,7 +23,7 @@ class Problem:
     """A call: `queries` and `keys` count those of each sequence. `split_keys` None: one split.
 
     `low`: scores are near -120, where what is masked must not count as 0. `heads_outside`: the cache has the
-    rows of a head of a page one after the other. `padding` elements are between rows of all tensors.
+    rows of a head of a page one after the other. `scale_heads`: key heads have scales of their own. `padding` elements are between rows of all tensors.
     """
 
     dtype: DType
@@ -43,6 +43,7 @@ class Problem:
     sm_scale: float = 0.25
     low: bool = False
     heads_outside: bool = False
+    scale_heads: bool = False
     padding: int = 0
 
     @property
@@ -67,12 +68,20 @@ class Problem:
         return self.cache != self.dtype
 
     @property
-    def scales(self) -> tuple[float, float]:
-        """Of K and V, as float32 has them."""
-        factor = 1 / 32 if is_exact(self.cache) else 0.75
-        return (
-            (float(np.float32(factor * 1.1)), float(np.float32(factor * 0.9))) if self.scaled else (1.0, 1.0)
-        )
+    def scales(self) -> tuple[Float, Float]:
+        """Of K and V for each key head, as float32 has them."""
+        if not self.scaled:
+            return np.ones(self.heads_k), np.ones(self.heads_k)
+        heads = 1 + 0.25 * self.scale_heads * np.arange(self.heads_k)
+        factor = heads / 32 if is_exact(self.cache) else heads * 0.75
+        k, v = (np.asarray(factor * size, np.float32).astype(np.float64) for size in (1.1, 0.9))
+        return k, v
+
+    @property
+    def scales_q(self) -> tuple[Float, Float]:
+        """The same for each head of Q: (heads, 1, 1)."""
+        k, v = (np.repeat(scale, self.group)[:, None, None] for scale in self.scales)
+        return k, v
 
     @property
     def pages(self) -> int:
@@ -151,7 +160,8 @@ class Problem:
             "seqused_k": ("i32", np.array(self.keys, np.int32)),
         }
         if self.scaled:
-            arrays |= {f"{x}_scale": ("fp32", np.array([s])) for x, s in zip("kv", self.scales, strict=True)}
+            count = self.heads_k if self.scale_heads else 1
+            arrays |= {f"{x}_scale": ("fp32", s[:count]) for x, s in zip("kv", self.scales, strict=True)}
         if self.sinks:
             arrays["sinks"] = ("fp32", self.numbers()["sinks"])
         return {name: Guarded(values.shape, kind, DENSE, values) for name, (kind, values) in arrays.items()}
@@ -166,6 +176,7 @@ class Problem:
         values |= {name: tensor.address for name, tensor in tensors.items()}
         return values | {
             "stride_table": self.table().shape[1],
+            "stride_scale": int(self.scale_heads),
             "batch": len(self.queries),
             "num_head_q": self.heads_q,
             "num_head_k": self.heads_k,
@@ -193,7 +204,7 @@ def _numbers(problem: Problem) -> Mapping[str, Float]:
     if is_exact(problem.cache):
         drawn |= {name: np.clip(np.rint(32 * drawn[name]), -128, 127) for name in ("K", "V")}
     if problem.low:
-        size = (120 / abs(problem.sm_scale) / problem.scales[0]) ** 0.5
+        size = (120 / abs(problem.sm_scale) / float(problem.scales[0][0])) ** 0.5
         drawn["Q"][..., 0], drawn["K"][..., 0] = size, -size
     types = {"Q": problem.dtype, "K": problem.cache, "V": problem.cache}
     numbers = {name: np.asarray(decode(encode(x, types[name]), types[name])) for name, x in drawn.items()}
@@ -214,7 +225,7 @@ def problems(keys: Mapping[str, int]) -> list[tuple[str, Problem]]:
         ("several queries", problem(queries=(3, 0, 1, 2, 3), keys=(40, 9, 17, 33, 2), heads_k=2, group=2,
                                     page_size=32, padding=16)),
         ("heads of their own", problem(queries=(1, 2), keys=(70, 47), heads_k=3, page_size=48, causal=False,
-                                       heads_outside=True)),
+                                       heads_outside=True, scale_heads=True)),
         ("splits", problem(queries=(1, 2, 1), keys=(130, 33, 0), group=8, split_keys=48)),
         ("window", problem(queries=(2, 1), keys=(90, 12), group=4, window_left=20)),
         ("window of nothing but itself", problem(queries=(1,), keys=(37,), group=2, window_left=0)),

@@ -43,11 +43,11 @@ def queries_of(problem: Problem, sequence: int) -> Float:
 def attention(problem: Problem, sequence: int, split: int | None = None) -> Results:
     """Of one sequence; with a `split` of its keys alone, without sinks, rounded to float32."""
     q, k, v = queries_of(problem, sequence), *(gathered(problem, sequence, name) for name in "KV")
-    k_scale, v_scale = problem.scales
+    k_scale, v_scale = problem.scales_q
     v = v * v_scale
     unit = float(np.float32(problem.sm_scale)) * k_scale
     scores = q @ np.swapaxes(k, 1, 2) * unit
-    size = np.abs(q) @ np.swapaxes(np.abs(k), 1, 2) * abs(unit)
+    size = np.abs(q) @ np.swapaxes(np.abs(k), 1, 2) * np.abs(unit)
     # + 8 for scaling, shifting and exp itself; exp makes a score's absolute error relative
     error = (q.shape[2] + 8) * _E * np.max(size, axis=-1, initial=0.0)
     if problem.softcap:

@@ -1,9 +1,9 @@
 """Attention over a paged cache: which calls are served, by which kernels.
 
-Covered: queries and results in fp16 and bf16, a cache of their type, int8, fp8 e4m3 or fp8 e5m2, head_dim 64
-and 128, any page size, group, lengths, causal or not, a left window, a soft cap, sinks. Everything but
-types and head_dim is a run-time value, so that few images serve all calls. Tensors are aligned to 16 bytes:
-there are no images for others, and the library refuses such calls.
+Covered: queries and results in fp16 and bf16, a cache of their type, int8, fp8 e4m3 or fp8 e5m2, head_dim 64,
+128 and, where a row has it, 256, any page size, group, lengths, causal or not, a left window, a soft cap,
+sinks. Everything but types and head_dim is a run-time value, so that few images serve all calls. Tensors are
+aligned to 16 bytes: there are no images for others, and the library refuses such calls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FEW = 16
 """Rows of the smallest matrix instruction: calls of at most as many rows take an image of their own."""
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16"))
 _CACHE = Choice(name="cache", key="cache", options=dtypes("fp16", "bf16", "i8", "fp8e4nv", "fp8e5"))
-_WIDTH = Choice(name="width", key="head_dim", options={64: 64, 128: 128})
+_WIDTH = Choice(name="width", key="head_dim", options={64: 64, 128: 128, 256: 256})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +102,11 @@ def _tile_bytes(functional: Functional, setting: Setting) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of the kernels that combine splits and write into pages, for some archs (all when empty)."""
+    """A row of the kernels that combine splits and write into pages, for some archs (all when empty) and
+    head_dim up to `max_width`.
+    """
 
+    max_width: int = 256
     block: int = 0
     num_warps: int = 1
     num_stages: int = 1
@@ -130,10 +133,11 @@ def attention_settings(target: Target, functional: Functional) -> tuple[Setting,
 
 
 def _row_settings(kernel: str, constant: str = "") -> Callable[[Target, Functional], tuple[Setting, ...]]:
-    """The first row of a kernel without tiles of Q, K and V; `constant` is the name of its block."""
+    """The first row of the arch, of a kernel without tiles of Q, K and V; `constant` is its block's name."""
 
     def settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
         rows = tuning().rows(f"flash_paged.{kernel}", target.arch, target.warp_size, Row)
+        first = [row for row in rows if not row.archs or target.arch in row.archs][:1]
         return tuple(
             Setting(
                 constants={constant: row.block} if constant else {},
@@ -141,7 +145,8 @@ def _row_settings(kernel: str, constant: str = "") -> Callable[[Target, Function
                 num_warps=row.num_warps,
                 num_stages=row.num_stages,
             )
-            for row in [one for one in rows if not one.archs or target.arch in one.archs][:1]
+            for row in first
+            if int(functional["width"]) <= row.max_width
         )
 
     return settings
@@ -205,7 +210,7 @@ FAMILY = Family(
                 *_strides("qm qh"),
                 *_PAGES,
                 *_strides("om oh"),
-                *_strides("lm lh table", divisible_by=None),
+                *_strides("lm lh table scale", divisible_by=None),
                 *_scalars("num_head_q num_head_k group page_size num_splits split_keys"),
                 *_scalars("causal window_left head_dim"),
                 *_scalars("sm_scale softcap", "fp32"),
@@ -253,6 +258,7 @@ FAMILY = Family(
                 *_vectors("slots", "i64"),
                 *_strides("nm nh wm wh"),
                 *_PAGES,
+                *_strides("scale", divisible_by=None),
                 *_scalars("page_size"),
             ),
             constants=_constants,

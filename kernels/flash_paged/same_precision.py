@@ -60,7 +60,7 @@ def _scores(problem: Problem, q: Float, k: Float, seen: Mask, step: int, *, cut_
     total = np.zeros((*q.shape[:2], k.shape[1]), dtype=np.float32)
     for columns in _blocks(q.shape[2], step):
         total = _added(total, q[..., columns], np.swapaxes(k[..., columns], 1, 2), cut_off=cut_off)
-    unit = _single(np.float32(problem.sm_scale) * np.float32(problem.scales[0]))
+    unit = _single(np.float32(problem.sm_scale) * _single(problem.scales_q[0]))
     if not problem.softcap:
         total = total * _single(unit * _LOG2E)
     else:
@@ -94,7 +94,7 @@ def attention(
         sinks = _single(problem.numbers()["sinks"])[:, None]
         top, total, correction = _with_sinks(sinks, top, total)
         out = out * correction[..., None]
-    return _finished(problem, out, top, total, _single(problem.scales[1]), partial=partial)
+    return _finished(problem, out, top, total, _single(problem.scales_q[1][..., 0]), partial=partial)
 
 
 def _with_sinks(sinks: Single, top: Single, total: Single) -> tuple[Single, Single, Single]:

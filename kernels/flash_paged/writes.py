@@ -24,7 +24,7 @@ from .problems import DENSE
 
 _PAGES = 4
 _SCALES = {"K": 0.0625, "V": 0.03125}
-"""Powers of two: quotients are exact, and ties occur."""
+"""Of the first head, others have more: powers of two, so that quotients are exact, and ties occur."""
 _LIMITS: Mapping[DType, tuple[float, float]] = {
     "i8": (-128.0, 127.0),
     "fp8e4nv": (-448.0, 448.0),
@@ -60,13 +60,14 @@ def _invocation(keys: Mapping[str, int], tokens: int, heads: int, page_size: int
     }
     inputs["slots"] = Guarded((tokens,), "i64", DENSE, slots)
     scaled = kind != dtype
+    scales = {name: scale * 2.0 ** np.arange(heads) for name, scale in _SCALES.items()}
     if scaled:
-        inputs |= {f"{n.lower()}_scale": Guarded((1,), "fp32", DENSE, np.array([_SCALES[n]])) for n in "KV"}
+        inputs |= {f"{n.lower()}_scale": Guarded((heads,), "fp32", DENSE, scales[n]) for n in "KV"}
     shape = (_PAGES, page_size, heads, width)
     layouts = {"K": Layout(row_padding=padding), "V": Layout(order=(0, 2, 1), row_padding=padding)}
     outputs = {name: Guarded(shape, kind, layouts[name], within=within) for name in "KV"}
     values: dict[str, int | float] = {"k_scale": 0, "v_scale": 0, "tokens": tokens, "num_head_k": heads}
-    values |= {"page_size": page_size, **keys}
+    values |= {"page_size": page_size, "stride_scale": 1, **keys}
     for name, axes in {"K_new": "nm nh", "V_new": "wm wh", "K": "kp kn kh", "V": "vp vn vh"}.items():
         strides = {**inputs, **outputs}[name].strides
         values |= {f"stride_{axis}": stride for axis, stride in zip(axes.split(), strides, strict=False)}
@@ -74,7 +75,7 @@ def _invocation(keys: Mapping[str, int], tokens: int, heads: int, page_size: int
 
     def expected() -> dict[str, Expected | Exact]:
         return {
-            name: _expected(x / (_SCALES[name] if scaled else 1.0), slots, kind, shape)
+            name: _expected(x / (scales[name][:, None] if scaled else 1.0), slots, kind, shape)
             for name, x in new.items()
         }
 

@@ -19,26 +19,33 @@ LIBRARY = "libaotriton_v2.so"
 
 
 def write_library(
-    folder: Path, *, caches: tuple[str, ...] = (), arch: str = "cpu-x86-64-v3", general: bool = False
+    folder: Path,
+    *,
+    caches: tuple[str, ...] = (),
+    arch: str = "cpu-x86-64-v3",
+    general: bool = False,
+    **keep: tuple[int | str, ...],
 ) -> Path:
     """A library in `folder` of float16 images of `serving`, dense ones up to head_dim 64; `general`: of all.
 
-    Returns its path.
+    `keep`: values of choices as `flash_paged__width`. Images of virtual GPUs have texts in folder/texts.
+    Returns the library's path.
     """
     serving = profiles().profiles["serving"]
-    keep = {
+    kept = {
         **serving.keep,
         "flash.dtype": ("fp16",), "flash.width": (64,), "flash_paged.dtype": ("fp16",),
-        "flash_paged.cache": caches,
+        "flash_paged.cache": caches, "flash_paged.width": (64, 128),
+        **{name.replace("__", "."): values for name, values in keep.items()},
     }  # fmt: skip
-    own = serving if general else Profile(description="of tests", complete=False, keep=keep)
+    own = serving if general else Profile(description="of tests", complete=False, keep=kept)
     plan = plan_of(KERNELS, arch=arch, own=own)
-    pack = write_pack(
-        plan,
-        list(compiled_images(plan, KERNELS).values()),
-        release=MANIFEST.name,
-        compressor=MANIFEST.compressor,
-    )
+    images = list(compiled_images(plan, KERNELS).values())
+    if arch.startswith("gfx"):
+        (folder / "texts").mkdir()
+        for image in images:
+            (folder / "texts" / f"{image.digest}.s").write_text(image.asm)
+    pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.compressor)
     place = folder / "aotriton.images" / pack.name
     place.mkdir(parents=True)
     for name, data in pack.files.items():

@@ -125,19 +125,20 @@ def test_packed_sequences() -> None:
 @pytest.mark.parametrize("splits", [0, 3])
 def test_new_keys_are_written_and_seen(kind: Any, page_size: int | None, splits: int) -> None:
     """Of caches without and with pages in any order, of 16 and 8 bits."""
-    batch, keys, scale = 3, 96, 0.05
+    batch, keys = 3, 96
+    scale = torch.tensor([0.05, 0.03] if page_size else [0.05])  # pages: one for each head
     used = torch.tensor([10, 77, 0], dtype=torch.int32)
 
     def stored(x: Tensor) -> Tensor:
-        return x if kind == torch.float16 else (x.float() / scale).round().clamp(-128, 127).to(kind)
+        return x if kind == torch.float16 else (x.float() / scale[:, None]).round().clamp(-128, 127).to(kind)
 
     def number(x: Tensor) -> Tensor:
-        return x if kind == torch.float16 else x * scale
+        return x if kind == torch.float16 else x * scale[:, None]
 
     full = [stored(random(batch, keys, 2, 64, seed=seed)) for seed in (0, 1)]
     settings: dict[str, Any] = {"num_splits": splits, "causal": True, "cache_seqlens": used}
     if kind == torch.int8:
-        settings |= dict.fromkeys(("k_descale", "v_descale"), torch.tensor([scale]))
+        settings |= dict.fromkeys(("k_descale", "v_descale"), scale)
     caches = [x.clone() for x in full]
     if page_size:
         order = torch.randperm(batch * keys // page_size, generator=torch.Generator().manual_seed(0))
@@ -209,6 +210,9 @@ def test_what_is_not_served_is_named(change: dict[str, Any], message: str) -> No
         flash_attn_func(random(2, 2, 4, 64), random(2, 9, 2, 64), random(2, 9, 2, 64), **change)
 
 
+INT8: dict[str, Any] = {name: torch.zeros(4, 16, 2, 64, dtype=torch.int8) for name in ("k_cache", "v_cache")}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -224,9 +228,11 @@ def test_what_is_not_served_is_named(change: dict[str, Any], message: str) -> No
         ({"k": random(1, 2, 2, 64), "v": random(1, 2, 2, 64), "cache_seqlens": None},
          "cache_seqlens: is needed with k"),
         ({"v_cache": torch.zeros(4, 16, 2, 64).to(torch.int8)}, "v_cache: torch.int8 differs from"),
-        ({name: torch.zeros(4, 16, 2, 64, dtype=torch.int8) for name in ("k_cache", "v_cache")},
-         "k_descale: a cache of torch.int8 needs one"),
+        (INT8, "k_descale: a cache of torch.int8 needs one"),
         ({"k_descale": torch.ones(1)}, "k_descale: a cache of torch.float16 has no scale"),
+        ({**INT8, "k_descale": torch.ones(1).half(), "v_descale": None}, "k_descale: is not float32"),
+        ({**INT8, "k_descale": torch.ones(2), "v_descale": torch.ones(1)},
+         r"v_descale: shape \(1,\), and k_descale has \(2,\)"),
         ({name: torch.zeros(4, 16, 2, 65).half()[..., :64] for name in ("k_cache", "v_cache")},
          "k_cache: its address or strides"),
     ],
@@ -248,6 +254,8 @@ def test_other_arguments_that_are_refused() -> None:
         flash_attn_with_kvcache(q, cache, cache, cache_leftpad=torch.zeros(1).int())
     with pytest.raises(NotServedError, match=r"^k_cache: head_dim 32 has no images for pages"):
         flash_attn_with_kvcache(random(1, 1, 4, 32), random(1, 4, 2, 32), random(1, 4, 2, 32))
+    with pytest.raises(NotServedError, match=r"^k_descale: shape \(3,\): one number, or one for each head"):
+        flash_attn_with_kvcache(q, *INT8.values(), k_descale=torch.ones(3), v_descale=torch.ones(3))
     with pytest.raises(ArgumentError, match=r"^slots: 64 is not within"):
         reshape_and_cache(random(1, 2, 64), random(1, 2, 64), cache, cache, torch.tensor([64]))
     with pytest.raises(

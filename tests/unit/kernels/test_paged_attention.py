@@ -35,9 +35,9 @@ def by_definition(problem: Problem, sequence: int, i: int, head: int) -> tuple[n
         if (problem.causal and j > last) or (problem.window_left >= 0 and j < last - problem.window_left):
             continue
         place = (table[sequence, j // problem.page_size], j % problem.page_size, head // problem.group)
-        score = float(q @ numbers["K"][place]) * problem.scales[0] * problem.sm_scale
+        score = float(q @ numbers["K"][place]) * problem.scales_q[0].item(head) * problem.sm_scale
         logits.append(problem.softcap * math.tanh(score / problem.softcap) if problem.softcap else score)
-        rows.append(numbers["V"][place] * problem.scales[1])
+        rows.append(numbers["V"][place] * problem.scales_q[1].item(head))
     if not logits:
         return np.zeros(64), math.inf
     weights = np.exp(np.array(logits) - max(logits))
@@ -124,6 +124,6 @@ def test_tune_proposes_no_setting_beyond_shared_memory() -> None:
 def test_serving_has_attention_alone_and_core_none_of_its_images() -> None:
     plan = plan_project(PROJECT, archs=["gfx908"], profile="serving")
     assert {job.family for job in plan.jobs} == {"flash", "flash_paged"}
-    # of 8 pairs of types and 2 widths each two of attention and one of writing; of 2 and 2 one that combines
-    assert len([job for job in plan.jobs if job.family == "flash_paged"]) == 16 * 3 + 4
+    # of 8 pairs of types and 3 widths each two of attention and one of writing; of 2 and 3 one that combines
+    assert len([job for job in plan.jobs if job.family == "flash_paged"]) == 24 * 3 + 6
     assert "flash_paged" not in {job.family for job in plan_project(PROJECT, archs=["gfx908"]).jobs}
