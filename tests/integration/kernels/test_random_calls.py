@@ -84,6 +84,7 @@ def test_random_calls_agree_with_float64(case: Case) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
 @settings(max_examples=400, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(case=calls())
 def test_many_random_calls_agree_with_float64(case: Case) -> None:
