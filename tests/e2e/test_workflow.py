@@ -70,7 +70,8 @@ class Runner:
             case "download-artifact":
                 self._download(given, checkout)
             case "attest-build-provenance":
-                self.attested = sorted(checkout.glob(given["subject-path"]))
+                patterns = given["subject-path"].split()
+                self.attested = sorted(path for pattern in patterns for path in checkout.glob(pattern))
             case "":
                 return self._script(step, checkout)
             case other:
