@@ -23,7 +23,8 @@ class Problem:
     """A call: `queries` and `keys` count those of each sequence. `split_keys` None: one split.
 
     `low`: scores are near -120, where what is masked must not count as 0. `heads_outside`: the cache has the
-    rows of a head of a page one after the other. `scale_heads`: key heads have scales of their own. `padding` elements are between rows of all tensors.
+    rows of a head of a page one after the other. `scale_heads`: key heads have scales of their own.
+    `padding` elements are between rows of all tensors.
     """
 
     dtype: DType
