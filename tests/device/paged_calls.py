@@ -1,12 +1,13 @@
 """Random calls of attention over pages by the library on a GPU or a virtual one, beside float64.
 
-`python -m tests.device.paged_calls LIBRARY ARCH [COUNT] [--few] [--to=WIDTH]` with images beside LIBRARY;
+`python -m tests.device.paged_calls LIBRARY ARCH [COUNT] [--few] [--to WIDTH]` with images beside LIBRARY;
 `--few`: of float16 and head_dim 64 alone, `--to`: up to head_dim WIDTH. The last line is the number of wrong
 calls. Exit status 77: no device.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -179,7 +180,11 @@ def main(library: Path, arch: str, count: int, *, few: bool, to: int) -> int:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    number, few = int((words[2:] or ["500"])[0]), "--few" in sys.argv
-    largest = [int(word[5:]) for word in sys.argv if word.startswith("--to=")]
-    sys.exit(main(Path(words[0]), words[1], number, few=few, to=max(largest or WIDTHS)))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library", type=Path)
+    parser.add_argument("arch")
+    parser.add_argument("count", type=int, nargs="?", default=500)
+    parser.add_argument("--few", action="store_true")
+    parser.add_argument("--to", type=int, default=max(WIDTHS))
+    given = parser.parse_args()
+    sys.exit(main(given.library, given.arch, given.count, few=given.few, to=given.to))
