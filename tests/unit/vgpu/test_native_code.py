@@ -3,7 +3,9 @@ write."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,17 @@ def test_a_changed_folder_is_made_again(tmp_path: Path, change: Callable[[Path],
     assert not is_intact(path)
     assert is_intact(CODE.store(tmp_path, ["b"], build_folder))
     assert not (path / "evil.so").exists() and (path / "link.so").read_bytes() == b"library"
+
+
+def test_writers_that_end_together_leave_one_folder(tmp_path: Path) -> None:
+    code, together = NativeCode("the library", "kept", "C"), threading.Barrier(8)
+
+    def build(made: Path) -> None:
+        made.mkdir()
+        (made / "file").write_text("the same")
+        together.wait()
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(20):
+            stored = [threads.submit(code.store, tmp_path, [str(number)], build) for _ in range(8)]
+            assert len({one.result() for one in stored}) == 1
