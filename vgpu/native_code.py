@@ -85,14 +85,17 @@ class NativeCode:
         """Moves `made` to `path` with its digest beside it."""
         sums = scratch / "sums"
         sums.write_text(content_digest(made))
-        with (path.parent / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # a folder cannot replace one that appears after the look
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # a folder cannot replace one that appears after the look
             if path.is_dir() and not path.is_symlink():
                 if is_intact(path):
                     return  # another process was first
                 path.rename(scratch / "damaged")
             sums.rename(_sums(path))  # first: a kill in between makes it again
             made.rename(path)
+        finally:
+            os.close(folder)  # releases the lock
 
     def identity(self, command: Sequence[str]) -> list[str]:
         """The command and its compiler's version: parts of the digest. Raises ToolchainError."""
