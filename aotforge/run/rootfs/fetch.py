@@ -78,7 +78,7 @@ class Downloads:
     def _fetch(self, entry: LockedFile, urls: Sequence[str], folder: Path, python: str) -> None:
         """Stores one file, from the first place that has it. Raises ContainerError."""
         refused, file = [], folder / entry.sha256
-        for url in urls:
+        for url in (*urls, *urls):  # again: name servers and mirrors fail for moments
             try:
                 receive(url, file, limit=entry.size)
                 return self.put(entry.sha256, file)
@@ -92,7 +92,7 @@ class Downloads:
                 refused.append(error.cause)
         raise ContainerError(
             f"{entry.name} {entry.version} (SHA-256 {entry.sha256}) cannot be fetched",
-            cause="; ".join(refused[-3:]),
+            cause="; ".join(dict.fromkeys(refused[-3:])),
             hint=f"name a folder or URL that has it by its SHA-256 ({SOURCES}), or lock what mirrors have "
             "now: ./dev containers.lock",
         )

@@ -20,6 +20,7 @@ from aotforge.run.pip_download import SOURCES
 from aotforge.run.rootfs.assemble import assemble
 from aotforge.run.rootfs.cache import find_rootfs, prune_rootfs
 from aotforge.run.rootfs.definitions import read_lock, read_spec, rootfs_names
+from aotforge.run.rootfs.fetch import receive
 from aotforge.run.rootfs.lock import pinned_wheels
 from aotforge.run.step import RootFS
 from tests.support.debs import PACKAGES, deb, make_checkout
@@ -109,6 +110,22 @@ def test_damaged_and_missing_files(tmp_path: Path, mirror: Path) -> None:
     assert not stored.exists() and tree.is_dir()
     with small(checkout, mirror, cache).packed():
         pass
+
+
+def test_a_place_that_fails_for_a_moment_is_asked_again(
+    tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = set[str]()
+
+    def fails_once(url: str, path: Path, *, limit: int) -> None:
+        if url not in failed:
+            failed.add(url)
+            raise OSError("Temporary failure in name resolution")
+        receive(url, path, limit=limit)
+
+    monkeypatch.setattr("aotforge.run.rootfs.fetch.receive", fails_once)
+    checkout = make_checkout(tmp_path, mirror)
+    assert small(checkout, mirror, tmp_path / "cache").unpacked().is_dir() and failed
 
 
 def test_locks_that_do_not_fit(tmp_path: Path, mirror: Path) -> None:
