@@ -112,7 +112,7 @@ def test_damaged_and_missing_files(tmp_path: Path, mirror: Path) -> None:
         pass
 
 
-def test_a_place_that_fails_for_a_moment_is_asked_again(
+def test_a_place_that_fails_for_a_moment_is_tried_again(
     tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = set[str]()
