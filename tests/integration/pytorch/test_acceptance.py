@@ -1,6 +1,7 @@
 """PyTorch's own criteria on a virtual MI100: PyTorch on the CPU is the reference, the library is under test.
 
-A sample by default, with images that other tests compile as well; samples of the grids among the slow tests.
+A sample by default at the first and the last API level, with images that other tests compile as well; the
+other levels and samples of the grids are among the slow tests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kernels.flash.backward_settings import WIDTHS
 from tests.support.runtime import build_objects
 
 from .grids import GRIDS, LEVELS, Case, case_of, sample
-from .stack import Functional, Stack, make_stack, needed, plan_of
+from .stack import Functional, make_stack, needed, plan_of
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
 FUNCTIONALS: tuple[Functional, ...] = (
@@ -47,12 +48,6 @@ SAMPLE = (
 )
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    pytest.importorskip("torch")
-    return make_stack([plan_of(FUNCTIONALS)], build_objects(), LEVELS, tmp_path_factory.mktemp("stack"))
-
-
 def beyond(found: Iterable[dict[str, Any]]) -> list[tuple[Case, dict[str, Any]]]:
     """Results whose error is above their limit, or NaN. Each case compares something: float16 is never exact
     here."""
@@ -64,9 +59,14 @@ def beyond(found: Iterable[dict[str, Any]]) -> list[tuple[Case, dict[str, Any]]]
     return wrong
 
 
-def test_a_sample_of_pytorchs_grids(stack: Stack) -> None:
-    found = stack.run(SAMPLE)
-    assert beyond(found) == [] and {case_of(one["case"]) for one in found} == set(SAMPLE)
+@pytest.mark.parametrize(
+    "levels", [LEVELS[:: len(LEVELS) - 1], pytest.param(LEVELS[1:-1], marks=pytest.mark.slow)]
+)
+def test_a_sample_of_pytorchs_grids(levels: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    cases = [case for case in SAMPLE if case.level in levels]
+    results = make_stack([plan_of(FUNCTIONALS)], build_objects(), levels, tmp_path).run(cases)
+    assert beyond(results) == [] and {case_of(result["case"]) for result in results} == set(cases)
 
 
 @pytest.mark.slow
