@@ -1,5 +1,5 @@
-"""Settings for every test: property tests have no deadline, CI draws the same examples each time, and
-`--require-all`."""
+"""Settings for every test: property tests have no deadline, CI draws the same examples each time, workers
+of pytest-xdist share the processors, and `--require-all`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail tests that skip for a reason not in tests/allowed_skips.txt",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What a test starts, one process per processor, has its worker's share: starts are what most cost."""
+    if worker := getattr(config, "workerinput", None):
+        processors = sorted(os.sched_getaffinity(0))
+        number = int(worker["workerid"].removeprefix("gw"))
+        os.sched_setaffinity(0, processors[number :: worker["workercount"]] or processors)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -59,7 +59,7 @@ def build_virtual_hip(
         raise ToolchainError(f"there is no virtual HIP {major}", hint="known releases: 5, 6, 7")
     compiler = find_compiler(os.environ if environment is None else environment)
     soname = f"libamdhip64.so.{major}"
-    command = [*compiler, *_FLAGS, f"-DVIRTUAL_HIP_MAJOR={major}", f"-Wl,-soname,{soname}", f"-I{_EMULATOR}"]
+    command = [*compiler, *_FLAGS, f"-DVIRTUAL_HIP_MAJOR={major}", f"-Wl,-soname,{soname}"]
     prepare = script(sys.executable, _HERE.parents[1].absolute())
     targets = target_table()
     sources = [
@@ -76,7 +76,8 @@ def build_virtual_hip(
         together = made / "library.cpp"
         names = sorted(path.name for path in _NATIVE.glob("*.cpp"))
         together.write_text("".join(f'#include "{name}"\n' for name in names))
-        _CODE.run([*command, f"-I{made}", f"-I{_NATIVE}", "-o", str(made / soname), str(together), "-ldl"])
+        folders = [f"-I{path}" for path in (made, _NATIVE, _EMULATOR)]
+        _CODE.run([*command, *folders, "-o", str(made / soname), str(together), "-ldl"])
 
     compiled = _CODE.store(cache, [*_CODE.identity(command), targets, *sources], compile_library)
     # every checkout has its own way to Python, and shares the compiled library
