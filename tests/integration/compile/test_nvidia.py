@@ -117,7 +117,7 @@ def test_the_fused_backward_pass_compiles_for_both_widths(tmp_path: Path) -> Non
 LARGEST = (
     "bwd_dk_dv:sm_90:dtype=fp32,dropout=true,mask=bias,width=128:0",
     "bwd_dk_dv:sm_90:dtype=fp16,dropout=true,mask=bias,width=224:1u",
-    "bwd_dk_dv:sm_90:dtype=bf16,dropout=false,mask=full,width=256:1u",
+    "bwd_dk_dv:sm_90:dtype=bf16,dropout=false,mask=full,width=256:2u",
     "bwd_dq:sm_90:dtype=fp32,dropout=true,mask=bias,width=48:0",
     "bwd_dq:sm_90:dtype=fp32,dropout=true,mask=bias,width=256:1u",
 )
