@@ -43,6 +43,12 @@ def required(distribution: str) -> Iterator[str]:
             yield found.name
 
 
+def requirements(described: str) -> list[Requirement]:
+    """Those of a wheel's METADATA."""
+    key = "Requires-Dist: "
+    return [Requirement(line.removeprefix(key)) for line in described.splitlines() if line.startswith(key)]
+
+
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new virtual environment with the wheel and what its metadata requires, as pip would do it."""
@@ -53,12 +59,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive.extractall(site)
         (info,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
         described = archive.read(f"{info}/METADATA").decode()
-    lines = [
-        line.removeprefix("Requires-Dist: ")
-        for line in described.splitlines()
-        if line.startswith("Requires-Dist")
-    ]
-    wanted = [found.name for found in map(Requirement, lines) if found.marker is None]
+    wanted = [requirement.name for requirement in requirements(described) if requirement.marker is None]
     done: set[str] = set()
     while wanted:
         name = wanted.pop()
@@ -66,11 +67,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             done.add(name.lower())
             wanted += required(name)
             distribution = metadata.distribution(name)
-            for top in {
-                file.parts[0]
-                for file in distribution.files or ()
-                if file.parts[0] not in ("..", "__pycache__")
-            }:
+            tops = {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
+            for top in tops:
                 if not (site / top).exists():
                     (site / top).symlink_to(str(distribution.locate_file(top)))
     return folder
@@ -88,16 +86,8 @@ def run(environment: Path, folder: Path, *words: str, **settings: str) -> subpro
 
 def test_equal_sources_give_equal_bytes(wheel: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    for name in (
-        "aotforge",
-        "aotforge_flash",
-        "vgpu",
-        "ttcpu",
-        "kernels",
-        "manifests",
-        "compat",
-        "requirements",
-    ):
+    data = ("kernels", "manifests", "compat", "requirements")
+    for name in ("aotforge", "aotforge_flash", "vgpu", "ttcpu", *data):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -124,12 +114,7 @@ def test_what_it_requires_is_what_is_tested(wheel: Path) -> None:
         (described,) = (
             archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")
         )
-    lines = [
-        line.removeprefix("Requires-Dist: ")
-        for line in described.splitlines()
-        if line.startswith("Requires-Dist")
-    ]
-    for requirement in map(Requirement, lines):
+    for requirement in requirements(described):
         assert metadata.version(requirement.name) in requirement.specifier, requirement
 
 

@@ -70,11 +70,8 @@ def test_a_changed_source_compiles_its_target_alone(route: Make, tmp_path: Path)
     made.ninja("install")
     config = made.prefix / "include" / "aotriton" / "config.h"
     old = config.read_bytes(), (made.prefix / LIBRARY).read_bytes()
-    for installed in (
-        config,
-        made.prefix / LIBRARY,
-    ):  # CMake installs no file that is less than a second newer
-        os.utime(installed, (0, 0))
+    for installed in (config, made.prefix / LIBRARY):
+        os.utime(installed, (0, 0))  # CMake installs no file that is less than a second newer
     objects = times(made.build / "runtime" / "CMakeFiles")
     path = source / "runtime" / "src" / "log.cpp"
     path.write_text(path.read_text() + "\nnamespace aotforge { int added() { return 1; } }\n")

@@ -32,9 +32,8 @@ def test_unknown_options_are_named_and_aotritons_are_explained(route: Make) -> N
     ]
     done = made.configure(*PYTORCH, *given)
     printed = made.output(done)
-    assert (
-        "not known and without effect: AOTFORGE_PROFIL, AOTRITON_FROBNICATE, AOTRITON_TARGETARCH." in printed
-    )
+    unknown = "not known and without effect: AOTFORGE_PROFIL, AOTRITON_FROBNICATE, AOTRITON_TARGETARCH."
+    assert unknown in printed
     assert "TARGET_GPUS=MI200;MI300X has no effect: archs are chosen by AOTRITON_TARGET_ARCH" in printed
     assert "AOTRITON_COMPRESS_KERNEL=OFF has no effect: images are always compressed" in printed
     assert "AOTRITON_NO_PYTHON=OFF has no effect: there are no Python bindings" in printed
