@@ -7,6 +7,7 @@ import io
 import platform
 import resource
 import shutil
+import socket
 import subprocess
 import tarfile
 import tempfile
@@ -268,8 +269,8 @@ def _docker() -> Iterator[Any]:
 def _podman() -> Iterator[Any]:
     """A client of an API service that this process starts; an abandoned one ends by itself. ExecutorError."""
     program, folder = find_program("podman", "podman"), Path(tempfile.mkdtemp(prefix="aotforge-podman-"))
-    socket, log, end = folder / "api", folder / "log", time.monotonic() + _START_SECONDS
-    words = [program, "system", "service", f"--time={_IDLE_SECONDS}", f"unix://{socket}"]
+    api, log, end = folder / "api", folder / "log", time.monotonic() + _START_SECONDS
+    words = [program, "system", "service", f"--time={_IDLE_SECONDS}", f"unix://{api}"]
     with log.open("wb") as out:
         service = start_child(
             words,
@@ -280,10 +281,11 @@ def _podman() -> Iterator[Any]:
             start_new_session=True,
         )
     try:
-        while not socket.exists() and service.poll() is None and time.monotonic() < end:
-            time.sleep(0.02)
+        with socket.socket(socket.AF_UNIX) as probe:  # its file is there before anything listens
+            while probe.connect_ex(str(api)) and service.poll() is None and time.monotonic() < end:
+                time.sleep(0.02)
         try:
-            client = docker.DockerClient(f"unix://{socket}", version="1.40", timeout=_REQUEST_SECONDS)
+            client = docker.DockerClient(f"unix://{api}", version="1.40", timeout=_REQUEST_SECONDS)
             client.ping()
         except _ERRORS as error:
             raise ExecutorError(
