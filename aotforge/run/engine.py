@@ -275,6 +275,7 @@ def _podman() -> Iterator[Any]:
         service = start_child(
             words,
             environment=child_environment(),
+            cwd=folder,  # where conmon leaves a file `oom`
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
