@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What a test starts, one process per processor, has its worker's share: starts are what most cost."""
+    """A worker has its share of the processors, as a pool with a process for each mostly pays for starts."""
     if worker := getattr(config, "workerinput", None):
         processors = sorted(os.sched_getaffinity(0))
         number = int(worker["workerid"].removeprefix("gw"))
