@@ -29,7 +29,7 @@ class Tuned:
 
     `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile;
     without `hold` the queries
-    are not kept in registers; `mfma` is the matrix instruction's height and width (0: the compiler's choice);
+    are not kept in registers but read again, at most 64 columns at a time; `mfma` is the matrix instruction's height and width (0: the compiler's choice);
     `waves_per_eu` bounds the
     registers, `kpack` is how many steps of the matrix instruction one read of shared memory feeds.
     `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image
@@ -125,7 +125,7 @@ class Tuned:
 
     def setting(self, width: int, when: tuple[Condition, ...], *, general: bool) -> Setting:
         """The image with hints for calls for which `when` holds, or the general one."""
-        step = 0 if self.hold else min(self.piece, width & -width)
+        step = 0 if self.hold else min(self.piece, 64, width & -width)
         columns = {"PART": width // self.parts, "PIECE": self.piece, "EXACT": not general, "STEP": step}
         few = (Between(value="seqlen_q", low=0, high=16),) if self.few else ()
         return TimedSetting(
