@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from aotforge.verify.compare import Bounded, Expected
-from aotforge.verify.interpreter.number_formats import EPSILON, decode, encode
+from aotforge.verify.interpreter.number_formats import EPSILON, SMALLEST, decode, encode
 from aotforge.verify.tensors import Float
 
 from . import same_precision_reference as same_precision
@@ -121,7 +121,8 @@ def _stored(kernel: str, problem: Problem, orders: tuple[Order, ...]) -> list[di
 def _bounded(kernel: str, problem: Problem, own: Mapping[str, Float], part: Part) -> dict[str, Bounded]:
     if kernel == "bwd_preprocess":
         products = own["Out"] * own["DO"]
-        error = products.shape[-1] * EPSILON["fp32"] * np.abs(products).sum(axis=-1) + 2.0**-150
+        # products of small numbers are subnormal: an absolute error each
+        error = products.shape[-1] * (EPSILON["fp32"] * np.abs(products).sum(axis=-1) + SMALLEST["fp32"])
         return {"D": Bounded(value=products.sum(axis=-1), error=error)}
     options = problem.options(own, part)
     results = bounds(

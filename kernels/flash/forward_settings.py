@@ -28,9 +28,8 @@ class Tuned:
     `features` of bias and dropout.
 
     `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile;
-    without `hold` the queries
-    are not kept in registers but read again, at most 64 columns at a time; `mfma` is the matrix instruction's height and width (0: the compiler's choice);
-    `waves_per_eu` bounds the
+    without `hold` the queries are not kept in registers but read again, at most 64 columns at a time;
+    `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds the
     registers, `kpack` is how many steps of the matrix instruction one read of shared memory feeds.
     `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image
     alone, `hinted` for the one with

@@ -21,6 +21,10 @@ from aotforge.verify.tensors import Float, Guarded, Layout, dtype_of
 
 _E = EPSILON["fp32"]
 _ROWS = 64
+_ADDED_KEYS = 64
+"""Keys whose products are added to DQ_ACC at once."""
+_NORMAL = float(np.finfo(np.float32).smallest_normal)
+"""Additions to global memory take and make zero for smaller numbers (PTX ISA, `red` with .add of .f32)."""
 _ORDERS = (1, 4, 16, 64, None)
 """Products that are added at a time; None: all."""
 
@@ -226,9 +230,9 @@ def _starts(problem: Problem) -> Mapping[str, Expected | Exact]:
     known = _known(problem)
     products = known["Out"] * known["DO"]
     ones = np.ones((problem.width, 1))
-    bounded = Bounded(
-        value=products.sum(axis=-1), error=problem.width * _E * np.abs(products).sum(axis=-1) + 2.0**-150
-    )
+    # products of small numbers are subnormal: an absolute error each
+    error = problem.width * (_E * np.abs(products).sum(axis=-1) + SMALLEST["fp32"])
+    bounded = Bounded(value=products.sum(axis=-1), error=error)
     same = [_product(products[..., order], ones, 1)[..., 0] for order in _permutations(problem.width)]
     return {"D": Expected(bounded=bounded, same_precision=same, dtype="fp32")}
 
@@ -263,6 +267,11 @@ def _sums(problem: Problem) -> Mapping[str, Expected | Exact]:
     }
 
 
+def _lost(problem: Problem) -> float:
+    """At most this much of an element of DQ_ACC."""
+    return 2 * _NORMAL * (-(-problem.n_k // _ADDED_KEYS))
+
+
 def _bounds(problem: Problem) -> tuple[dict[str, Float], dict[str, Float]]:
     """Values and errors by element: kernels get exact L and D, rounded to float32."""
     known = _known(problem)
@@ -288,7 +297,7 @@ def _bounds(problem: Problem) -> tuple[dict[str, Float], dict[str, Float]]:
     errors = {
         "DK": dk_error + u * np.abs(dk) + tiny,
         "DV": dv_error + u * np.abs(dv) + tiny,
-        "DQ_ACC": _added(problem, dq_error),
+        "DQ_ACC": _added(problem, dq_error + _lost(problem)),
     }
     return values, errors
 
@@ -306,10 +315,11 @@ def _same_precision(problem: Problem, products: int | None) -> dict[str, Float]:
     ds = _rounded(p * slope, problem.dtype)
     dk = _of_keys(problem, _product(_t(ds), known["Q"], products)) * problem.sm_scale
     dv = _of_keys(problem, _product(_t(_rounded(p, problem.dtype)), known["DO"], products))
+    dq = _added(problem, _product(ds, k, products))
     return {
         "DK": _rounded(dk, problem.dtype),
         "DV": _rounded(dv, problem.dtype),
-        "DQ_ACC": _added(problem, _product(ds, k, products)),
+        "DQ_ACC": np.where(np.abs(dq) <= _lost(problem), 0.0, dq),
     }
 
 
