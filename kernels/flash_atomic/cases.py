@@ -24,7 +24,7 @@ _ROWS = 64
 _ADDED_KEYS = 64
 """Keys whose products are added to DQ_ACC at once."""
 _NORMAL = float(np.finfo(np.float32).smallest_normal)
-"""Additions to global memory take and make zero for smaller numbers (PTX ISA, `red` with .add of .f32)."""
+"""Atomic additions to global memory take smaller numbers as zero, and make zero of smaller sums."""
 _ORDERS = (1, 4, 16, 64, None)
 """Products that are added at a time; None: all."""
 

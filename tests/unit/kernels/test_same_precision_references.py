@@ -13,10 +13,11 @@ from aotforge.verify.interpreter.number_formats import EPSILON, DType
 from kernels.flash import same_precision_reference as same_precision
 from kernels.flash.bounds import bounds
 from kernels.flash.call import Bias, Case, Dropout
-from kernels.flash.expectations import expected_of
+from kernels.flash.expectations import expected_of, known_of
 from kernels.flash.problems import problems
 from kernels.flash.reference import attention, attention_backward
 from kernels.flash.same_precision_reference import Order
+from kernels.flash_atomic.cases import cases
 
 BASE = Case(heads_q=4, heads_k=2, seqlen_q=40, seqlen_k=33, sm_scale=0.2, batch=2)
 CASES = [
@@ -113,6 +114,26 @@ def test_preprocessing_adds_in_float32() -> None:
     assert not np.array_equal(
         same_precision.preprocess(out, do, order=Order(1)), same_precision.preprocess(out, do, order=Order())
     )
+
+
+def test_each_product_of_small_numbers_may_be_rounded_to_a_subnormal_one() -> None:
+    case = replace(BASE, dtype="fp32", head_dim=128, draw="small")
+    known, expected = known_of(case), expected_of("bwd_preprocess", case)["D"]
+    rounded = (known["Out"] * known["DO"]).astype(np.float32).astype(np.float64).sum(axis=-1)
+    assert expected.compare(rounded).passed
+    assert not expected.compare(rounded + 2.0**-150 * 2 * case.head_dim).passed
+
+
+def test_additions_to_memory_may_make_zero_of_small_sums() -> None:
+    every = cases("bwd_sums", {"dtype": 3, "head_dim": 64, "mask": 0})
+    special = next(case.special for case in every if case.name == "negative scale")
+    assert special
+    expected = special().expected()["DQ_ACC"]
+    value = expected.bounded.value
+    flushed = np.where(np.abs(value) < 2.0**-126, 0.0, value)
+    assert (flushed != value).any()
+    assert expected.compare(flushed).passed
+    assert not expected.compare(flushed * 1.1).passed
 
 
 def test_cut_off_products_are_those_of_tensor_cores() -> None:
