@@ -9,6 +9,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 
+from aotforge.verify.compare import Expected
 from aotforge.verify.interpreter.number_formats import EPSILON, DType
 from kernels.flash import same_precision_reference as same_precision
 from kernels.flash.bounds import bounds
@@ -129,6 +130,7 @@ def test_additions_to_memory_may_make_zero_of_small_sums() -> None:
     special = next(case.special for case in every if case.name == "negative scale")
     assert special
     expected = special().expected()["DQ_ACC"]
+    assert isinstance(expected, Expected)
     value = expected.bounded.value
     flushed = np.where(np.abs(value) < 2.0**-126, 0.0, value)
     assert (flushed != value).any()
