@@ -1,7 +1,8 @@
 """Calls that reach AOTriton's images: what its tables select by declared maxima, on packed sequences.
 
 The tables depend on the longest lengths, which a caller declares. Sequences may be much shorter, so a small
-problem reaches the images of every length.
+problem reaches the images of every length. Then each image has a call of its own, dense where the lengths
+that select it are short enough, with dropout.
 """
 
 import re
@@ -15,11 +16,12 @@ from aotforge.verify.compare import Bounded, Expected
 from aotforge.verify.interpreter.number_formats import DType
 from aotforge.verify.tensors import Float
 from kernels.flash.bounds import bounds
-from kernels.flash.call import TOP_LEFT
-from kernels.flash.call import Case as Problem
+from kernels.flash.call import TOP_LEFT, Bias, Case, Dropout
 from kernels.flash.expectations import expected_of
+from kernels.flash.philox import philox
 from kernels.flash.problems import COMPACT
-from kernels.flash.sequences import Varlen
+from kernels.flash.reference import Mask, Options
+from kernels.flash.sequences import Part, Varlen
 
 MAXIMA = tuple(1 << bits for bits in range(4, 14))
 """Lengths that the tables distinguish."""
@@ -28,9 +30,14 @@ _BACKWARDS: Mapping[int, frozenset[str]] = {
     1: frozenset({"bwd_kernel_fuse"}),
 }
 """Kernels of AOTriton's implementations of the backward by their index. A third one has no text."""
-RARE = 2.0**-40
-"""Probability of dropout in calls of images that have it: their generator runs, and nothing is dropped. The
-mask itself is AOTriton's own, which float64 cannot give."""
+_RARE = 2.0**-40
+"""Probability of dropout in the calls that search for images: nothing is dropped, so that one expectation
+serves all lengths. Images' own calls have one whose mask matters."""
+_DROPOUT = Dropout(p=0.25)
+_DENSE_PAIRS = 1 << 20
+"""Queries times keys that a dense call has at most: expectations take seconds then."""
+BIAS_ROW = 16
+"""Rows of a bias begin at multiples of this number of elements, as PyTorch pads them."""
 FORWARD_ALONE = -1
 """Instead of an index, where the packs have no backward."""
 _QUERIES, _KEYS = (40, 0, 7), (70, 5, 12)
@@ -43,8 +50,47 @@ _KERNELS: Mapping[str, tuple[str, str, str]] = {
     "DQ": ("dq", "bwd_dq", "DQ"),
     "DK": ("dk", "bwd_dk_dv", "DK"),
     "DV": ("dv", "bwd_dk_dv", "DV"),
+    "DB": ("db", "bwd_dq", "DB"),
 }
 OUTPUTS = tuple(_KERNELS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(Case):
+    """A problem whose dropout is AOTriton's, which depends on the longest lengths of queries and keys."""
+
+    longest: tuple[int, int] = (0, 0)
+
+    def options(self, inputs: Mapping[str, Float], part: Part | None = None) -> Options:
+        """What the references need beside the tensors."""
+        options = super().options(inputs, part)
+        if options.keep is None or not self.dropout:
+            return options
+        return replace(
+            options, keep=_keep_mask(self.dropout, options.keep, part.first if part else 0, self.longest)
+        )
+
+
+def _keep_mask(dropout: Dropout, like: Mask, first: int, longest: tuple[int, int]) -> Mask:
+    """What AOTriton's dropout keeps of the sequences from `first` on, with the axes of `like`.
+
+    One draw of Philox-4x32-10 serves four columns of a row; its words are those of columns 0, 2, 1 and 3, and
+    are compared as signed numbers.
+    """
+    planes, heads, rows, columns = like.shape
+    row_size = -(-longest[1] // 4)
+    head = np.arange(first * heads, (first + planes) * heads, dtype=np.uint64).reshape(planes, heads, 1, 1)
+    row = np.arange(rows, dtype=np.uint64)[:, None]
+    group = np.arange(-(-columns // 4), dtype=np.uint64)
+    start = np.uint64((dropout.offset1 + dropout.offset2) % 2**64)
+    counter = start + (head * np.uint64(longest[0]) + row) * np.uint64(row_size) + group
+    zero = np.zeros_like(counter)
+    words = philox(
+        dropout.seed, (counter & np.uint64(0xFFFFFFFF), counter >> np.uint64(32), zero, zero), rounds=10
+    )
+    drawn = np.stack([words[i] for i in (0, 2, 1, 3)], axis=-1).astype(np.uint32).view(np.int32)
+    threshold = int((np.float32(dropout.p) - np.float32(0.5)) * np.float32(2**32))
+    return np.asarray(drawn.reshape(planes, heads, rows, -1)[..., :columns] > threshold)
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -61,25 +107,28 @@ class Choices:
     @property
     def label(self) -> str:
         """For people."""
-        padded = ", padded" if self.padded else ""
-        dropout = ", dropout" if self.dropout else ""
-        return f"{self.dtype}, head_dim {self.width}{padded}, {'causal' if self.causal else 'full'}{dropout}"
+        words = {"padded": self.padded, "dropout": self.dropout, "bias": self.bias}
+        mask = "causal" if self.causal else "full"
+        return ", ".join(
+            [self.dtype, f"head_dim {self.width}", mask, *(word for word, has in words.items() if has)]
+        )
 
-    @property
-    def problem(self) -> Problem:
-        """The packed sequences on which these images are called."""
+    def problem(self, queries: Sequence[int], keys: Sequence[int], *, packed: bool = True) -> Problem:
+        """Sequences of these lengths; else one, as a dense call has it."""
+        side = TOP_LEFT if packed else None
         return Problem(
             dtype=self.dtype,
-            batch=len(_QUERIES),
+            batch=len(queries),
             heads_q=2,
             heads_k=1,
-            seqlen_q=max(_QUERIES),
-            seqlen_k=max(_KEYS),
+            seqlen_q=max(queries),
+            seqlen_k=max(keys),
             head_dim=self.width - 8 if self.padded else self.width,
-            window_left=TOP_LEFT if self.causal else None,
-            window_right=TOP_LEFT if self.causal else None,
             sm_scale=self.width**-0.5,
-            varlen=Varlen(word=COMPACT, queries=_QUERIES, keys=_KEYS),
+            bias=Bias() if self.bias else None,
+            varlen=Varlen(word=COMPACT, queries=tuple(queries), keys=tuple(keys)) if packed else None,
+            window_left=side if self.causal else None,
+            window_right=(side or 0) if self.causal else None,
             seed=1,
         )
 
@@ -102,78 +151,115 @@ def read_choices(functional: str) -> Choices | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Declared maxima, and the index of the backward. The `problem` fits into the maxima."""
+    """A call. `maxima`: declared lengths of queries and keys, into which the problem fits; None: it is dense.
+    `backend`: index of the backward."""
 
     problem: Problem
-    max_q: int
-    max_k: int
+    maxima: tuple[int, int] | None
     backend: int
     dropout_p: float
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """What the call computes."""
-        return OUTPUTS[:2] if self.backend == FORWARD_ALONE else OUTPUTS
+        names = OUTPUTS if self.problem.bias else OUTPUTS[:-1]
+        return names[:2] if self.backend == FORWARD_ALONE else names
 
     @property
     def label(self) -> str:
         """For messages."""
         p = self.problem
         mask = "causal" if p.window_right is not None else "full"
-        maxima = f"maxima {self.max_q} x {self.max_k}" if p.varlen else "dense"
-        dropout = ", dropout" if self.dropout_p else ""
-        return f"{p.dtype}, head_dim {p.head_dim}, {mask}{dropout}, {maxima}, backward {self.backend}"
+        lengths = (
+            "maxima {} x {}".format(*self.maxima) if self.maxima else f"dense {p.seqlen_q} x {p.seqlen_k}"
+        )
+        more = (", bias" if p.bias else "") + (", dropout" if self.dropout_p else "")
+        return f"{p.dtype}, head_dim {p.head_dim}, {mask}{more}, {lengths}, backward {self.backend}"
 
 
 def cells(choices: Choices, kernels: Collection[str], maxima: Sequence[int] = MAXIMA) -> Iterator[Cell]:
-    """A call for each entry of the tables, and a dense one, with the backwards that `kernels` are all of."""
-    base, dropout_p = choices.problem, RARE if choices.dropout else 0.0
+    """A call for each entry of the tables, with the backwards that `kernels` are all of.
+
+    A bias is that of one sequence: AOTriton has none for several.
+    """
     backends = [index for index, needed in _BACKWARDS.items() if needed <= {*kernels}] or [FORWARD_ALONE]
+    count = 1 if choices.bias else len(_QUERIES)
     for max_q, max_k, backend in product(maxima, maxima, backends):
         queries, keys = (
-            tuple(min(length, most) for length in lengths)
+            [min(length, most) for length in lengths[:count]]
             for lengths, most in ((_QUERIES, max_q), (_KEYS, max_k))
         )
-        problem = replace(
-            base,
-            seqlen_q=max(queries),
-            seqlen_k=max(keys),
-            varlen=Varlen(word=COMPACT, queries=queries, keys=keys),
+        yield Cell(
+            problem=choices.problem(queries, keys, packed=not choices.bias),
+            maxima=(max_q, max_k),
+            backend=backend,
+            dropout_p=_RARE if choices.dropout else 0.0,
         )
-        yield Cell(problem=problem, max_q=max_q, max_k=max_k, backend=backend, dropout_p=dropout_p)
-    dense = replace(base, batch=1, varlen=None, window_left=None, window_right=0 if choices.causal else None)
-    for backend in backends:
-        yield Cell(problem=dense, max_q=0, max_k=0, backend=backend, dropout_p=dropout_p)
+
+
+def own_call(choices: Choices, maxima: tuple[int, int], backend: int) -> Cell:
+    """A call of one sequence for the images of an entry of the tables: dense if its lengths are short enough.
+
+    The lengths are no multiple of anything.
+    """
+    dense = maxima[0] * maxima[1] <= _DENSE_PAIRS
+    queries, keys = (
+        most - 1 if dense else min(lengths[0], most)
+        for lengths, most in ((_QUERIES, maxima[0]), (_KEYS, maxima[1]))
+    )
+    problem = replace(
+        choices.problem([queries], [keys], packed=False),
+        dropout=_DROPOUT if choices.dropout else None,
+        longest=(queries, keys) if dense else maxima,
+    )
+    return Cell(
+        problem=problem,
+        maxima=None if dense else maxima,
+        backend=backend,
+        dropout_p=_DROPOUT.p if choices.dropout else 0.0,
+    )
 
 
 def expected_outputs(problem: Problem) -> dict[str, Expected]:
     """Expectations of a call's outputs, whose backward uses what its forward stored."""
     inputs = problem.inputs()
-    values, errors = ({name: np.zeros(problem.shape(name)) for name in OUTPUTS} for _ in range(2))
+    names = OUTPUTS if problem.bias else OUTPUTS[:-1]
+    values, errors = ({name: np.zeros(problem.shape(name)) for name in names} for _ in range(2))
     for part in problem.parts():
         own = part.all_of(inputs)
         bounded = bounds(
             own["Q"], own["K"], own["V"], own["DO"], problem.options(inputs, part), dtype=problem.dtype
         )
-        for name, (result, _, _) in _KERNELS.items():
+        for name in names:
+            result = _KERNELS[name][0]
             part.of(name, values[name])[...] = bounded[result].value
             part.of(name, errors[name])[...] = bounded[result].error
-    return {
-        name: replace(
-            expected_of(kernel, problem)[output], bounded=Bounded(value=values[name], error=errors[name])
-        )
-        for name, (_, kernel, output) in _KERNELS.items()
-    }
+    expected = {}
+    for name in names:
+        _, kernel, output = _KERNELS[name]
+        bounded_output = Bounded(value=values[name], error=errors[name])
+        expected[name] = replace(expected_of(kernel, problem)[output], bounded=bounded_output)
+    return expected
 
 
-def tokens_first(problem: Problem, name: str, values: Float) -> Float:
-    """A tensor in the order in which the client passes it: (tokens, heads, head_dim)."""
+def stored_input(problem: Problem, name: str, values: Float) -> Float:
+    """A tensor as the client passes it: (tokens, heads, head_dim), a bias with padded rows."""
+    if name == "B":
+        spare = -values.shape[-1] % BIAS_ROW
+        return np.pad(values, [(0, 0)] * 3 + [(0, spare)], constant_values=np.nan)
     return np.swapaxes(values[0], 0, 1)
 
 
-def from_tokens(problem: Problem, name: str, stored: Float) -> Float:
-    """The client's output as a tensor of the problem."""
+def stored_shape(problem: Problem, name: str) -> tuple[int, ...]:
+    """Of an output in the client's results."""
     shape = problem.shape(name)
-    if name == "L":
-        return stored.reshape(shape)
-    return np.swapaxes(stored.reshape(shape[2], shape[1], shape[3]), 0, 1)[None]
+    if name == "DB":
+        return (*shape[:-1], -(-shape[-1] // BIAS_ROW) * BIAS_ROW)
+    return shape if name == "L" else (shape[2], shape[1], shape[3])
+
+
+def from_stored(problem: Problem, name: str, stored: Float) -> Float:
+    """The client's output as a tensor of the problem."""
+    if name == "DB":
+        return stored[..., : problem.seqlen_k]
+    return stored if name == "L" else np.swapaxes(stored, 0, 1)[None]

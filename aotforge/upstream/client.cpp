@@ -1,10 +1,11 @@
-// Attention calls of packed sequences through AOTriton 0.13's interface, forward and backward, on whatever HIP there is.
-//   client IN OUT RECORD DTYPE HEADS_Q HEADS_K HEAD_DIM CAUSAL SM_SCALE DROPOUT_P SEED OFFSET1 OFFSET2 SEQUENCES < CELLS
-// IN: cumulative lengths of queries and of keys (int32, SEQUENCES + 1 each), then Q, K, V and DO, (tokens, heads, head_dim).
-// CELLS: lines "MAX_Q MAX_K BACKEND", the maxima that a call declares and the index of its backward (negative: none).
-// OUT gets Out, L (float32, (heads, tokens)), DQ, DK and DV of each cell. After each a line "FORWARD BACKWARD SIZE": both error codes of
-// HIP, and the size of the file RECORD, to which virtual HIP writes.
-// With SEQUENCES 0 calls are dense, a batch of one: IN then begins with the two lengths, and a cell's maxima are not used.
+// Attention calls through AOTriton 0.13's interface, forward and backward, on whatever HIP there is.
+//   client IN OUT RECORD DTYPE HEADS_Q HEADS_K HEAD_DIM CAUSAL SM_SCALE DROPOUT_P SEED OFFSET1 OFFSET2 SEQUENCES BIAS_ROW < CELLS
+// IN: cumulative lengths of queries and of keys (int32, SEQUENCES + 1 each), then Q, K, V and DO, (tokens, heads, head_dim). Unless
+// BIAS_ROW is 0 then B, (heads, queries, keys) of one sequence, whose rows begin at multiples of BIAS_ROW elements.
+// CELLS: lines "MAX_Q MAX_K BACKEND", the maxima that a call declares and the index of its backward (negative: none). With 0 for MAX_Q
+// the call of the one sequence is dense.
+// OUT gets Out, L (float32, (heads, tokens)), DQ, DK, DV and with a bias DB, stored as B, of each cell. After each a line
+// "FORWARD BACKWARD SIZE": both error codes of HIP, and the size of the file RECORD, to which virtual HIP writes.
 #include <aotriton/flash.h>
 #include <hip/hip_runtime.h>
 
@@ -91,16 +92,16 @@ flash::T2 rows(const Buffer& buffer, uint64_t heads, uint64_t tokens) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 15) return 2;
+  if (count != 16) return 2;
   const auto number = [&](int i) { return std::strtoull(words[i], nullptr, 10); };
   const auto dtype = static_cast<DType>(number(4));
-  const uint64_t heads_q = number(5), heads_k = number(6), width = number(7), sequences = number(14);
+  const uint64_t heads_q = number(5), heads_k = number(6), width = number(7), sequences = number(14), bias_row = number(15);
   const bool causal = number(8) != 0;
   const float scale = std::strtof(words[9], nullptr), dropout = std::strtof(words[10], nullptr);
 
   std::ifstream in(words[1], std::ios::binary);
   const auto cumulative = [&] {
-    std::vector<int32_t> lengths(sequences ? sequences + 1 : 1);
+    std::vector<int32_t> lengths(sequences + 1);
     in.read(reinterpret_cast<char*>(lengths.data()), static_cast<std::streamsize>(lengths.size() * sizeof(int32_t)));
     return lengths;
   };
@@ -112,6 +113,12 @@ int main(int count, char** words) {
   Tensor q(tokens_q, heads_q, width, dtype), k(tokens_k, heads_k, width, dtype), v(tokens_k, heads_k, width, dtype),
       d_out(tokens_q, heads_q, width, dtype);
   for (Tensor* one : {&q, &k, &v, &d_out}) read(in, one->buffer);
+  const uint64_t row = bias_row ? (tokens_k + bias_row - 1) / bias_row * bias_row : 0;
+  const auto bias_view = [&](const Buffer& of) {
+    return flash::T4(of.address(), Dims{1, heads_q, tokens_q, tokens_k}, Dims{heads_q * tokens_q * row, tokens_q * row, row, 1}, dtype);
+  };
+  Buffer bias(heads_q * tokens_q * row * (dtype == DType::kFloat32 ? 4 : 2));
+  if (row) read(in, bias);
   const auto seed = scalar<uint64_t>(number(11)), offset = scalar<uint64_t>(number(12));
   const auto seed_out = scalar<uint64_t>(0), offset_out = scalar<uint64_t>(0);
 
@@ -120,7 +127,8 @@ int main(int count, char** words) {
     call.K = k.view;
     call.V = v.view;
     call.Sm_scale = scale;
-    if (sequences) {
+    if (row) call.B = bias_view(bias);
+    if (max_q) {
       call.cu_seqlens_q = flash::T1(starts_q.address(), {sequences + 1}, {1}, DType::kInt32);
       call.cu_seqlens_k = flash::T1(starts_k.address(), {sequences + 1}, {1}, DType::kInt32);
       call.Max_seqlen_q = max_q;
@@ -132,8 +140,8 @@ int main(int count, char** words) {
     call.philox_offset1 = flash::T0(offset->address(), DType::kUInt64);
     call.philox_offset2 = number(13);
     call.causal_type = causal ? flash::CausalType::WindowedAttention : flash::CausalType::None;
-    call.window_left = sequences ? flash::WindowValue::TopLeftAligned : static_cast<int32_t>(tokens_q);
-    call.window_right = sequences ? flash::WindowValue::TopLeftAligned : 0;
+    call.window_left = max_q ? flash::WindowValue::TopLeftAligned : static_cast<int32_t>(tokens_q);
+    call.window_right = max_q ? flash::WindowValue::TopLeftAligned : 0;
   };
 
   std::ofstream results(words[2], std::ios::binary);
@@ -142,8 +150,8 @@ int main(int count, char** words) {
   while (std::cin >> max_q >> max_k >> backend) {
     Tensor out(tokens_q, heads_q, width, dtype), dq(tokens_q, heads_q, width, dtype), dk(tokens_k, heads_k, width, dtype),
         dv(tokens_k, heads_k, width, dtype), sums(tokens_q, heads_q, width, DType::kFloat32);
-    Buffer lse(heads_q * tokens_q * 4), delta(lse.size);
-    for (Buffer* one : {&out.buffer, &dq.buffer, &dk.buffer, &dv.buffer, &lse, &delta}) one->clear(0xff);  // not a number
+    Buffer lse(heads_q * tokens_q * 4), delta(lse.size), d_bias(bias.size);
+    for (Buffer* one : {&out.buffer, &dq.buffer, &dk.buffer, &dv.buffer, &lse, &delta, &d_bias}) one->clear(0xff);  // not a number
     sums.buffer.clear(0);
     const auto ticket = scalar<int32_t>(0);
 
@@ -165,6 +173,7 @@ int main(int count, char** words) {
     backward.DQ = dq.view;
     backward.DK = dk.view;
     backward.DV = dv.view;
+    if (row) backward.DB = bias_view(d_bias);
     backward.D.eager = rows(delta, heads_q, tokens_q);
     backward.DQ_ACC.eager = sums.view;
     flash::attn_options options;
@@ -173,7 +182,7 @@ int main(int count, char** words) {
     if (backend >= 0) second = flash::attn_bwd(backward, flash::attn_bwd_params::kVersion, stream, &options);
     if (second == hipSuccess) second = hipDeviceSynchronize();
 
-    for (const Buffer* one : {&out.buffer, &lse, &dq.buffer, &dk.buffer, &dv.buffer}) write(results, *one);
+    for (const Buffer* one : {&out.buffer, &lse, &dq.buffer, &dk.buffer, &dv.buffer, &d_bias}) write(results, *one);
     results.flush();
     struct stat state = {};
     (void)stat(words[3], &state);

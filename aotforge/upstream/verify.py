@@ -22,20 +22,23 @@ from aotforge.formats.sums import SUMS
 from aotforge.pipeline.display import BuildObserver
 from aotforge.run.release_programs import ReleasePrograms, available_programs
 from aotforge.upstream.calls import (
+    BIAS_ROW,
     MAXIMA,
     OUTPUTS,
     Cell,
     Choices,
+    Problem,
     cells,
     expected_outputs,
-    from_tokens,
+    from_stored,
+    own_call,
     read_choices,
-    tokens_first,
+    stored_input,
+    stored_shape,
 )
 from aotforge.upstream.images import IMAGES, RECORD, TEXTS
 from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
-from kernels.flash.call import DTYPE_KEY
-from kernels.flash.call import Case as Problem
+from kernels.flash.call import DTYPE_KEY, Dropout
 from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment, find_compiler
 
 _CLIENT = Path(__file__).parent / "client.cpp"
@@ -44,8 +47,8 @@ _COMPILE_SECONDS, _SECONDS = 300, 3600
 _WRITES: Mapping[str, tuple[str, ...]] = {
     "attn_fwd": ("Out", "L"),
     "bwd_kernel_dk_dv": ("DK", "DV"),
-    "bwd_kernel_dq": ("DQ",),
-    "bwd_kernel_fuse": ("DK", "DV", "DQ"),
+    "bwd_kernel_dq": ("DQ", "DB"),
+    "bwd_kernel_fuse": ("DK", "DV", "DQ", "DB"),
     "bwd_preprocess": ("DQ", "DK"),
     "bwd_preprocess_varlen": ("DQ", "DK"),
 }
@@ -56,12 +59,14 @@ Outcome = Literal["passed", "failed", "not executed"]
 
 @dataclass
 class ImageVerdict:
-    """Result of the calls that an image served. `worst`: the largest share of what the rule allows."""
+    """Result of the calls that an image served, `dense` of them dense. `worst`: the largest share of what the
+    rule allows."""
 
     functional: str
     entry: str
     sha256: str
     calls: int = 0
+    dense: int = 0
     worst: float = 0.0
     failure: str = ""
 
@@ -101,6 +106,7 @@ class VerifyReport:
             shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
             rows.append(f"{shown:32} {functional}")
         worst = max((image.worst for image in self.images), default=0.0)
+        packed = sum(not image.dense for image in self.of("passed"))
         return [
             *rows,
             *(f"failed: {image.functional} {image.entry}: {image.failure}" for image in self.of("failed")),
@@ -108,6 +114,7 @@ class VerifyReport:
             f"{len(self.of('passed'))} of {len(self.images)} images passed in {self.calls} calls, "
             f"{len(self.of('failed'))} failed, {len(self.of('not executed'))} were not executed: no table "
             f"selects them for these calls; at most {worst:.2f} of what the verdict rule allows",
+            f"{packed} passed on packed sequences alone",
         ]
 
     def require_passed(self) -> None:
@@ -162,7 +169,8 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
         wanted = _wanted(record["archs"], verdicts.values())
         for number, ((arch, choices), kernels) in enumerate(wanted.items(), 1):
             observer.stage(f"calls {number} of {len(wanted)}: {choices.label} on {arch}")
-            made.add(list(cells(choices, kernels, request.maxima)), runs[arch])
+            entries = made.add(list(cells(choices, kernels, request.maxima)), runs[arch])
+            made.add([own_call(choices, maxima, backend) for maxima, backend in entries], runs[arch])
     return VerifyReport(
         images=tuple(verdicts.values()),
         calls=made.count,
@@ -172,11 +180,11 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
 
 
 def _wanted(archs: Sequence[str], images: Iterable[ImageVerdict]) -> dict[tuple[str, Choices], set[str]]:
-    """Kernels of each arch and choices that calls can have; packed sequences have no bias."""
+    """Kernels of each arch and choices that calls have."""
     kernels_of: dict[tuple[str, Choices], set[str]] = {}
     for image in images:
         choices = read_choices(image.functional)
-        if choices and not choices.bias:
+        if choices:
             arch = image.entry.rpartition("arch=")[2]
             kernel = image.functional.partition(";")[0].rpartition("/")[2]
             kernels_of.setdefault((arch if arch in archs else archs[0], choices), set()).add(kernel)
@@ -192,11 +200,13 @@ class _Calls:
     count: int = 0
     seconds: float = 0.0
 
-    def add(self, planned: Sequence[Cell], run: "_Run") -> None:
-        """Makes calls, those of one problem in one process."""
+    def add(self, planned: Sequence[Cell], run: "_Run") -> list[tuple[tuple[int, int], int]]:
+        """Makes calls, those of one problem in one process. Declared maxima and backward of the smallest ones
+        that reach every image."""
         by_problem: dict[Problem, list[Cell]] = {}
         for cell in planned:
             by_problem.setdefault(cell.problem, []).append(cell)
+        entries: dict[str, tuple[tuple[int, int], int]] = {}
         for problem, group in by_problem.items():
             expected = expected_outputs(problem)
             for cell, status, outputs, launches in run.calls(problem, group):
@@ -207,6 +217,11 @@ class _Calls:
                 for launch in launches:
                     self.seconds += launch["seconds"]
                     self._compare(launch, cell, status, compared)
+                    if cell.maxima:
+                        entry = (cell.maxima, cell.backend)
+                        known = entries.setdefault(launch["image"], entry)
+                        entries[launch["image"]] = min(known, entry, key=lambda e: (e[0][0] * e[0][1], e))
+        return sorted({*entries.values()})
 
     def _compare(self, launch: Mapping[str, Any], cell: Cell, status: tuple[int, int], compared: Any) -> None:
         """The part of a call in an image's verdict."""
@@ -221,6 +236,7 @@ class _Calls:
                 verdict.failure = verdict.failure or f"{cell.label}: the virtual GPU stopped it"
             return
         verdict.calls += 1
+        verdict.dense += cell.maxima is None
         for name in [name for name in names if name in compared]:
             comparison = compared[name]
             verdict.worst = max(verdict.worst, comparison.tensor, comparison.element, comparison.tile)
@@ -249,10 +265,11 @@ class _Run:
         own.mkdir()
         (own / "record").touch()
         (own / "in").write_bytes(_input(problem))
+        dropout = problem.dropout or Dropout()
         numbers = (
             DTYPE_KEY[problem.dtype], problem.heads_q, problem.heads_k, problem.head_dim,
-            int(problem.window_right is not None), problem.sm_scale, group[0].dropout_p, *(0, 0, 0),
-            problem.batch if problem.varlen else 0,
+            int(problem.window_right is not None), problem.sm_scale, group[0].dropout_p,
+            dropout.seed, dropout.offset1, dropout.offset2, problem.batch, BIAS_ROW if problem.bias else 0,
         )  # fmt: skip
         command = [
             str(self.client),
@@ -270,7 +287,7 @@ class _Run:
             readable=_readable(self.request, self.virtual, self.prefix, self.client),
             writable=[own, self.request.cache],
             seconds=_SECONDS,
-            text="".join(f"{cell.max_q} {cell.max_k} {cell.backend}\n" for cell in group),
+            text="".join("{} {} {}\n".format(*(cell.maxima or (0, 0)), cell.backend) for cell in group),
         )
         rows = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
         if done.status or len(rows) != len(group):
@@ -290,25 +307,21 @@ class _Run:
 
 def _input(problem: Problem) -> bytes:
     sides = [problem.side(keys=keys) for keys in (False, True)]
-    ends = [
-        np.array(np.cumsum((0, *side.lengths)) if problem.varlen else side.lengths, dtype=np.int32).tobytes()
-        for side in sides
-    ]
-    inputs = problem.inputs()
+    ends = [np.array(np.cumsum((0, *side.lengths)), dtype=np.int32).tobytes() for side in sides]
     tensors = [
-        encode(np.ascontiguousarray(tokens_first(problem, name, inputs[name])), problem.dtype).tobytes()
-        for name in ("Q", "K", "V", "DO")
+        encode(np.ascontiguousarray(stored_input(problem, name, values)), problem.dtype).tobytes()
+        for name, values in problem.inputs().items()
     ]
     return b"".join(ends + tensors)
 
 
 def _outputs(problem: Problem, data: bytes, at: int) -> tuple[dict[str, Any], int]:
     outputs = {}
-    for name in OUTPUTS:
+    for name in OUTPUTS if problem.bias else OUTPUTS[:-1]:
         dtype: DType = "fp32" if name == "L" else problem.dtype
-        count = int(np.prod(problem.shape(name)))
-        stored = np.frombuffer(data, dtype=STORAGE[dtype], count=count, offset=at)
-        outputs[name] = from_tokens(problem, name, decode(stored, dtype))
+        shape = stored_shape(problem, name)
+        stored = np.frombuffer(data, dtype=STORAGE[dtype], count=int(np.prod(shape)), offset=at)
+        outputs[name] = from_stored(problem, name, decode(stored, dtype).reshape(shape))
         at += stored.nbytes
     return outputs, at
 

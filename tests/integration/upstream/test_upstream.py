@@ -58,7 +58,7 @@ def request_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Ups
 def packs(request_of: Callable[[Path], UpstreamRequest], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("built") / "packs"
     report = build_images(request_of(output), observer=QUIET)
-    assert len(report.images) == report.compiled == 6
+    assert len(report.images) == report.compiled == 9
     assert not report.failed and not report.left_out
     return output
 
@@ -105,8 +105,9 @@ def edited(request: UpstreamRequest, folder: Path, file: str, old: str, new: str
 
 def test_every_image_is_executed(prefix: Path, packs: Path) -> None:
     report = verify(prefix, packs)
-    assert [image.outcome for image in report.images] == ["passed"] * 6
-    assert report.calls == 10 and not report.refused
+    assert [image.outcome for image in report.images] == ["passed"] * 9
+    assert all(image.dense for image in report.images)
+    assert report.calls == 18 and not report.refused
     report.require_passed()
 
 
@@ -130,15 +131,15 @@ def test_failing_image_stops_the_build_or_is_recorded(
     )
     with pytest.raises(CompileError) as raised:
         build_images(request, observer=QUIET)
-    assert "2 of 6 compile jobs failed twice" in str(raised.value)
+    assert "3 of 9 compile jobs failed twice" in str(raised.value)
     assert f"./dev upstream.images {request.source} --arch gfx90a" in str(raised.value)
     assert "CAUSAL_TYPE=3" in str(raised.value) and not request.output.exists()
     report = build_images(replace(request, skip_failed=True), observer=QUIET)
-    assert len(report.failed) == 2
+    assert len(report.failed) == 3
     verdicts = verify(prefix, request.output)
     # the empty images are those of short keys, without which no backward is right
-    assert len(verdicts.refused) == 4 and "HIP's errors" in verdicts.refused[0]
-    with pytest.raises(VerifyError, match="4 calls fail"):
+    assert len(verdicts.refused) == 9 and "HIP's errors" in verdicts.refused[0]
+    with pytest.raises(VerifyError, match="9 calls fail"):
         verdicts.require_passed()
 
 
@@ -154,6 +155,16 @@ def test_wrong_image_and_wrong_table_are_found(
         "bwd_kernel_fuse" in image.functional and "CAUSAL_TYPE=3" in image.functional for image in wrong
     ] == [True]
     assert "DK is wrong" in wrong[0].failure or "DV is wrong" in wrong[0].failure
+    request = edited(
+        replace(request, output=tmp_path / "dropped"),
+        tmp_path / "dropout",
+        "backward.py",
+        "ds.to(DB",
+        "(ds * gain).to(DB",
+    )
+    build_images(request, observer=QUIET)
+    (verdict,) = verify(prefix, request.output).of("failed")
+    assert "ENABLE_DROPOUT=True" in verdict.functional and "DB is wrong" in verdict.failure
     (tmp_path / "prefix").mkdir()
     table = library(LIBRARY.replace("<= 64 ? 64 : 128", "<= 64 ? 128 : 64"), tmp_path / "prefix")
     assert {image.functional.split(";")[0] for image in verify(table, packs).of("failed")} == {
@@ -171,7 +182,7 @@ def test_altered_packs_are_refused(prefix: Path, packs: Path, tmp_path: Path) ->
 
 def test_refused_requests(request_of: Callable[[Path], UpstreamRequest], tmp_path: Path) -> None:
     request = request_of(tmp_path / "packs")
-    with pytest.raises(UnknownNameError, match="selects none of 4 functionals"):
+    with pytest.raises(UnknownNameError, match="selects none of 6 functionals"):
         build_images(replace(request, only="bf16"), observer=QUIET)
     with pytest.raises(UnsupportedError, match="no images for gfx908"):
         build_images(replace(request, archs=("gfx908",)), observer=QUIET)

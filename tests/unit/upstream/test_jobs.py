@@ -6,7 +6,6 @@ import pytest
 
 from aotforge.errors import UnsupportedError
 from aotforge.plan.closure import SourceTree
-from aotforge.upstream.calls import cells, read_choices
 from aotforge.upstream.jobs import parse_job_lines, read_functionals, stage_sources
 from tests.unit.cli.test_program import outcome
 
@@ -67,24 +66,10 @@ def test_invalid_flags_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_siblings_are_imported_relatively(tmp_path: Path) -> None:
     tree = stage_sources(FIXTURE / "modules" / "flash" / "kernel", tmp_path)
-    assert "from .sequences import sequence_of" in (tmp_path / "aotriton" / "forward.py").read_text()
+    assert "from .sequences import kept, sequence_of" in (tmp_path / "aotriton" / "forward.py").read_text()
     assert tree.closure("aotriton/forward.py") == (
         "aotriton/__init__.py",
         "aotriton/forward.py",
         "aotriton/sequences.py",
     )
     assert isinstance(tree, SourceTree)
-
-
-def test_sequences_fit_into_every_declared_maximum() -> None:
-    name = "a;Q='*bf16:16';BLOCK_DMODEL=64;PADDED_HEAD=True;ENABLE_DROPOUT=False;CAUSAL_TYPE=3;BIAS_TYPE=0"
-    choices = read_choices(name)
-    assert choices is not None and choices.dtype == "bf16" and choices.padded and choices.causal
-    planned = list(cells(choices, {"bwd_kernel_fuse", "attn_fwd"}, (16, 64)))
-    assert {cell.backend for cell in planned} == {1} and len(planned) == 5
-    assert planned.pop().problem.varlen is None
-    for cell in planned:
-        assert cell.problem.varlen is not None
-        assert max(cell.problem.varlen.queries) <= cell.max_q and max(cell.problem.varlen.keys) <= cell.max_k
-    assert {cell.backend for cell in cells(choices, {"attn_fwd"}, (16,))} == {-1}
-    assert read_choices("a;Out='*fp16:16';D_HEAD=64;PADDED_HEAD=False") is None
