@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from aotforge.verify.compare import Bounded, Expected
-from aotforge.verify.interpreter.number_formats import DType
+from aotforge.verify.interpreter.number_formats import EPSILON, DType, decode, encode
 from aotforge.verify.tensors import Float
 from kernels.flash.bounds import bounds
 from kernels.flash.call import TOP_LEFT, Bias, Case, Dropout
@@ -57,18 +57,25 @@ OUTPUTS = tuple(_KERNELS)
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(Case):
-    """A problem whose dropout is AOTriton's, which depends on the longest lengths of queries and keys."""
+    """A problem whose dropout is AOTriton's, which depends on the longest lengths of queries and keys.
+
+    `factor`: the bias is multiplied by it in the dtype, then divided by it; 1 leaves it as it is.
+    """
 
     longest: tuple[int, int] = (0, 0)
+    factor: float = 1.0
 
     def options(self, inputs: Mapping[str, Float], part: Part | None = None) -> Options:
         """What the references need beside the tensors."""
         options = super().options(inputs, part)
-        if options.keep is None or not self.dropout:
-            return options
-        return replace(
-            options, keep=_keep_mask(self.dropout, options.keep, part.first if part else 0, self.longest)
-        )
+        if options.bias is not None:
+            factor = decode(encode(np.array(self.factor), self.dtype), self.dtype)
+            scaled = decode(encode(options.bias * factor, self.dtype), self.dtype)
+            options = replace(options, bias=scaled / self.factor)
+        if options.keep is not None and self.dropout:
+            first = part.first if part else 0
+            options = replace(options, keep=_keep_mask(self.dropout, options.keep, first, self.longest))
+        return options
 
 
 def _keep_mask(dropout: Dropout, like: Mask, first: int, longest: tuple[int, int]) -> Mask:
@@ -234,11 +241,23 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
             result = _KERNELS[name][0]
             part.of(name, values[name])[...] = bounded[result].value
             part.of(name, errors[name])[...] = bounded[result].error
+    alternatives = [problem]
+    if problem.bias and problem.dtype != "fp32":
+        # AOTriton multiplies a bias by log2(e), and in the backward by 1 / sm_scale, in the tensors' type
+        alternatives += [replace(problem, factor=factor) for factor in (np.log2(np.e), 1 / problem.sm_scale)]
+        largest = float(np.abs(inputs["B"]).max(initial=0.0))
+        for name in names:
+            errors[name] *= 1 + 4 * largest  # a probability's is one rounding, and these four of its score
+        errors["L"] += 2 * EPSILON[problem.dtype] * largest
     expected = {}
     for name in names:
         _, kernel, output = _KERNELS[name]
-        bounded_output = Bounded(value=values[name], error=errors[name])
-        expected[name] = replace(expected_of(kernel, problem)[output], bounded=bounded_output)
+        of_output = [expected_of(kernel, alternative)[output] for alternative in alternatives]
+        expected[name] = replace(
+            of_output[0],
+            bounded=Bounded(value=values[name], error=errors[name]),
+            same_precision=[result for one in of_output for result in one.same_precision],
+        )
     return expected
 
 
