@@ -256,7 +256,7 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
         expected[name] = replace(
             of_output[0],
             bounded=Bounded(value=values[name], error=errors[name]),
-            same_precision=[result for one in of_output for result in one.same_precision],
+            same_precision=[result for expectation in of_output for result in expectation.same_precision],
         )
     return expected
 
