@@ -17,10 +17,11 @@ from aotforge.verify.interpreter.number_formats import EPSILON, DType, decode, e
 from aotforge.verify.tensors import Float
 from kernels.flash.bounds import bounds
 from kernels.flash.call import TOP_LEFT, Bias, Case, Dropout
-from kernels.flash.expectations import expected_of
+from kernels.flash.expectations import expected_of, known_of
 from kernels.flash.philox import philox
 from kernels.flash.problems import COMPACT
 from kernels.flash.reference import Mask, Options
+from kernels.flash.same_precision_reference import Order, attention_backward
 from kernels.flash.sequences import Part, Varlen
 
 MAXIMA = tuple(1 << bits for bits in range(4, 14))
@@ -242,9 +243,11 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
             part.of(name, values[name])[...] = bounded[result].value
             part.of(name, errors[name])[...] = bounded[result].error
     alternatives = [problem]
+    mixed: dict[str, list[Float]] = {}
     if problem.bias and problem.dtype != "fp32":
         # AOTriton multiplies a bias by log2(e), and in the backward by 1 / sm_scale, in the tensors' type
         alternatives += [replace(problem, factor=factor) for factor in (np.log2(np.e), 1 / problem.sm_scale)]
+        mixed = _gradients(alternatives[2], stored=known_of(alternatives[1]))
         largest = float(np.abs(inputs["B"]).max(initial=0.0))
         for name in names:
             errors[name] *= 1 + 4 * largest  # a probability's is one rounding, and these four of its score
@@ -253,12 +256,23 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
     for name in names:
         _, kernel, output = _KERNELS[name]
         of_output = [expected_of(kernel, alternative)[output] for alternative in alternatives]
+        same_precision = [result for expectation in of_output for result in expectation.same_precision]
         expected[name] = replace(
             of_output[0],
             bounded=Bounded(value=values[name], error=errors[name]),
-            same_precision=[result for expectation in of_output for result in expectation.same_precision],
+            same_precision=same_precision + mixed.get(name, []),
         )
     return expected
+
+
+def _gradients(problem: Problem, *, stored: Mapping[str, Float]) -> dict[str, list[Float]]:
+    """In the same precision, from L and D of a forward that scaled the bias otherwise; of one sequence."""
+    options = problem.options(problem.inputs())
+    q, k, v, do, lse, delta = (stored[name] for name in ("Q", "K", "V", "DO", "L", "D"))
+    gradients = attention_backward(
+        q, k, v, do, lse, delta, options, dtype=problem.dtype, order=Order(), binary=True
+    )
+    return {name: [values] for name, values in zip(("DQ", "DK", "DV", "DB"), gradients, strict=True)}
 
 
 def stored_input(problem: Problem, name: str, values: Float) -> Float:
