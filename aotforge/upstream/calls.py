@@ -54,6 +54,7 @@ _KERNELS: Mapping[str, tuple[str, str, str]] = {
     "DB": ("db", "bwd_dq", "DB"),
 }
 OUTPUTS = tuple(_KERNELS)
+"""Of calls with a bias; the last one is its gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,11 @@ class Problem(Case):
 
     longest: tuple[int, int] = (0, 0)
     factor: float = 1.0
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What forward and backward compute."""
+        return OUTPUTS if self.bias else OUTPUTS[:-1]
 
     def options(self, inputs: Mapping[str, Float], part: Part | None = None) -> Options:
         """What the references need beside the tensors."""
@@ -170,7 +176,7 @@ class Cell:
     @property
     def outputs(self) -> tuple[str, ...]:
         """What the call computes."""
-        names = OUTPUTS if self.problem.bias else OUTPUTS[:-1]
+        names = self.problem.outputs
         return names[:2] if self.backend == FORWARD_ALONE else names
 
     @property
@@ -230,8 +236,7 @@ def own_call(choices: Choices, maxima: tuple[int, int], backend: int) -> Cell:
 
 def expected_outputs(problem: Problem) -> dict[str, Expected]:
     """Expectations of a call's outputs, whose backward uses what its forward stored."""
-    inputs = problem.inputs()
-    names = OUTPUTS if problem.bias else OUTPUTS[:-1]
+    inputs, names = problem.inputs(), problem.outputs
     values, errors = ({name: np.zeros(problem.shape(name)) for name in names} for _ in range(2))
     for part in problem.parts():
         own = part.all_of(inputs)

@@ -24,7 +24,6 @@ from aotforge.run.release_programs import ReleasePrograms, available_programs
 from aotforge.upstream.calls import (
     BIAS_ROW,
     MAXIMA,
-    OUTPUTS,
     Cell,
     Choices,
     Problem,
@@ -317,7 +316,7 @@ def _input(problem: Problem) -> bytes:
 
 def _outputs(problem: Problem, data: bytes, at: int) -> tuple[dict[str, Any], int]:
     outputs = {}
-    for name in OUTPUTS if problem.bias else OUTPUTS[:-1]:
+    for name in problem.outputs:
         dtype: DType = "fp32" if name == "L" else problem.dtype
         shape = stored_shape(problem, name)
         stored = np.frombuffer(data, dtype=STORAGE[dtype], count=int(np.prod(shape)), offset=at)
