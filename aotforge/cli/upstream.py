@@ -16,17 +16,52 @@ Functionals = Annotated[
     str, "functionals alone whose name has this regular expression, e.g. 'attn_fwd;.*fp16'"
 ]
 
+Checkout = Annotated[str, "a checkout of ROCm/aotriton, tag 0.13b"]
+Packages = Annotated[str | None, "folder made by pip install --target (default: triton-3.7.0 in the home)"]
+HeadDims = Annotated[str | None, "of the generator, two or more: 64,128 (default: all)"]
+
+
+@command("upstream.library")
+def upstream_library(
+    checkout: Checkout,
+    arch: Arch,
+    console: Output,
+    output: Annotated[str, "prefix that gets the library, headers, CMake package and SHA256SUMS"],
+    hip: Annotated[str | None, "folder of ROCm or of HIP's headers (default: those of --triton)"] = None,
+    triton: Packages = None,
+    head_dims: HeadDims = None,
+    cache: Cache = None,
+    jobs: Annotated[int | None, "compilers at once"] = None,
+) -> Report:
+    """Build AMD's own AOTriton library without images from a checkout of it: offline and reproducibly.
+
+    ./dev upstream.library ../aotriton --arch gfx90a --head-dims 64,128 --output /opt/aotriton
+    """
+    from aotforge.upstream.library import LibraryRequest, build_library
+
+    request = LibraryRequest(
+        source=Path(checkout).absolute(),
+        archs=archs_of(arch),
+        packages=absolute(triton) or HOME / "triton-3.7.0",
+        output=Path(output).absolute(),
+        cache=cache_folder(cache),
+        environment=dict(os.environ),
+        head_dims=_head_dims(head_dims),
+        hip=absolute(hip),
+        jobs=job_count(jobs),
+    )
+    with console.build() as display:
+        return build_library(request, observer=display)
+
 
 @command("upstream.images")
 def upstream_images(
-    checkout: Annotated[str, "a checkout of ROCm/aotriton, tag 0.13b"],
+    checkout: Checkout,
     arch: Arch,
     console: Output,
     output: Annotated[str, "folder that gets aotriton.images, SHA256SUMS, the record and the texts"],
-    triton: Annotated[
-        str | None, "folder made by pip install --target (default: triton-3.7.0 in the home)"
-    ] = None,
-    head_dims: Annotated[str | None, "of the generator, two or more: 64,128 (default: all)"] = None,
+    triton: Packages = None,
+    head_dims: HeadDims = None,
     only: Functionals = "",
     skip_failed: Annotated[bool, "pack an empty image for a failure and list it in the record"] = False,
     cache: Cache = None,

@@ -74,6 +74,11 @@ def generator_settings(head_dims: tuple[int, ...]) -> dict[str, str]:
     return {_HEAD_DIMS: ",".join(map(str, head_dims))} if head_dims else {}
 
 
+def revision_settings(checkout: AotritonCheckout) -> dict[str, str]:
+    """Variables for AOTriton's own build, which then does without git."""
+    return {_COMMIT: checkout.commit, _TREE: checkout.tree}
+
+
 def _version(root: Path) -> tuple[int, ...]:
     try:
         text = (root / "CMakeLists.txt").read_text(encoding="utf-8")

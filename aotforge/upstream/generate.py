@@ -13,6 +13,8 @@ from aotforge.run.release_programs import ProgramResult, ReleasePrograms
 from aotforge.upstream.checkout import AotritonCheckout
 
 _SECONDS = 3600.0
+PYTHON = (sys.executable, "-s", "-P")
+"""Python without packages of the user and of the current folder."""
 _RUN_MODULES = """import json, runpy, sys
 for module, *arguments in json.load(sys.stdin):
     sys.argv = [module, *arguments]
@@ -40,10 +42,31 @@ class Generator:
         """The generator's build folder."""
         return self.folder / "build"
 
-    def generate(self, archs: Sequence[str]) -> None:
-        """Writes `Bare.*`, lists of images, `__signature__.json`. Raises CompileError, UnsupportedError."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables for Python that runs modules of the checkout."""
+        return {
+            "PYTHONPATH": f"{self.folder / 'modules'}:{self.packages}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            "AOTRITON_ENABLE_FP32": "1",
+            **self.settings,
+        }
+
+    @property
+    def readable(self) -> list[Path]:
+        """Folders that a sandbox shows."""
+        places = (self.checkout.root, self.packages, Path(sys.prefix), Path(sys.base_prefix))
+        return [place for place in places if not place.is_relative_to("/usr")]
+
+    def link_modules(self) -> None:
+        """Makes the checkout's package importable."""
         (self.folder / "modules").mkdir(parents=True)
         (self.folder / "modules" / "aotriton").symlink_to(self.checkout.generator)
+
+    def generate(self, archs: Sequence[str]) -> None:
+        """Writes `Bare.*`, lists of images, `__signature__.json`. Raises CompileError, UnsupportedError."""
+        self.link_modules()
         self._unpack_databases()
         database, build, root = str(self.build / "database"), str(self.build), str(self.checkout.root)
         gpus = self._gpus(archs)
@@ -118,18 +141,11 @@ class Generator:
 
     def _start(self, calls: Sequence[Sequence[str]]) -> ProgramResult:
         """Runs modules of the checkout until one fails."""
-        places = (self.checkout.root, self.packages, Path(sys.prefix), Path(sys.base_prefix))
         return self.programs.run(
-            [sys.executable, "-s", "-P", "-X", "utf8", "-c", _RUN_MODULES],
-            environment={
-                "PYTHONPATH": f"{self.folder / 'modules'}:{self.packages}",
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "PYTHONHASHSEED": "0",
-                "VIRTUAL_ENV": "/nonexistent",  # job lines name an interpreter in it, which is not used
-                "AOTRITON_ENABLE_FP32": "1",
-                **self.settings,
-            },
-            readable=[place for place in places if not place.is_relative_to("/usr")],
+            [*PYTHON, "-X", "utf8", "-c", _RUN_MODULES],
+            # job lines name an interpreter in VIRTUAL_ENV, which is not used
+            environment=self.environment | {"VIRTUAL_ENV": "/nonexistent"},
+            readable=self.readable,
             writable=[self.folder],
             seconds=_SECONDS,
             text=json.dumps([list(call) for call in calls]),

@@ -1,11 +1,12 @@
 """A synthetic checkout of AOTriton: generator, compiler, packer, and calls through its own library."""
 
+import json
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import triton
@@ -13,6 +14,7 @@ import triton
 from aotforge.errors import (
     CompileError,
     ReleaseError,
+    RuntimeBuildError,
     ToolchainError,
     UnknownNameError,
     UnsupportedError,
@@ -21,13 +23,14 @@ from aotforge.errors import (
 from aotforge.formats.sums import SUMS
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.upstream.images import UpstreamRequest, build_images
+from aotforge.upstream.library import LibraryRequest, build_library
 from aotforge.upstream.verify import VerifyReport, VerifyRequest, verify_images
 from tests.support.runtime import CACHE, ROOT
-from vgpu.hip.build_hip import build_virtual_hip
 
 pytestmark = pytest.mark.compiler
 FIXTURE = ROOT / "tests" / "fixtures" / "aotriton"
-LIBRARY = (FIXTURE / "library" / "library.cpp").read_text()
+LIBRARY = "library/library.cpp"
+PACKAGES = Path(triton.__file__).parents[1]
 NAMED = os.environ.get("AOTFORGE_AOTRITON", "")
 REVISION = {"AOTRITON_CI_SUPPLIED_SHA1": "0" * 40, "AOTRITON_GIT_TREESHA1": "1" * 40}
 QUIET = BuildDisplay(quiet=True)
@@ -44,7 +47,7 @@ def request_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Ups
             root=ROOT,
             source=base / "aotriton",
             archs=("gfx90a",),
-            packages=Path(triton.__file__).parents[1],
+            packages=PACKAGES,
             output=output,
             cache=base / "cache",
             environment=REVISION,
@@ -63,29 +66,26 @@ def packs(request_of: Callable[[Path], UpstreamRequest], tmp_path_factory: pytes
     return output
 
 
-def library(source: str, folder: Path) -> Path:
-    """The fixture's library, installed with headers of AOTriton's interface."""
-    shutil.copytree(ROOT / "runtime" / "include", folder / "include")
-    config = (folder / "include" / "aotriton" / "config.h.in").read_text()
-    for name, value in (("MAJOR", "0"), ("MINOR", "13"), ("PATCH", "0")):
-        config = config.replace(f"@AOTRITON_VERSION_{name}@", value)
-    (folder / "include" / "aotriton" / "config.h").write_text(config)
-    (folder / "lib").mkdir()
-    (folder / "library.cpp").write_text(source)
-    hip = build_virtual_hip(CACHE).folder
-    subprocess.run(
-        ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "library.cpp", "-Iinclude",
-         f"-I{ROOT}/runtime/src/standin", f"-L{hip}", "-lamdhip64", "-ldl",
-         "-o", "lib/libaotriton_v2.so"],
-        cwd=folder,
-        check=True,
-    )  # fmt: skip
-    return folder
+def library(folder: Path, old: str = "", new: str = "", **options: Any) -> Path:
+    """The fixture's library with a change in its source, installed in `folder`/prefix."""
+    source = changed(folder, LIBRARY, old, new)
+    shutil.copytree(ROOT / "runtime" / "include", source / "include")
+    request = LibraryRequest(
+        source=source,
+        archs=("gfx90a",),
+        packages=PACKAGES,
+        output=folder / "prefix",
+        cache=CACHE,
+        environment={**os.environ, **REVISION},
+        **options,
+    )
+    build_library(request, observer=QUIET)
+    return request.output
 
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(LIBRARY, tmp_path_factory.mktemp("prefix"))
+    return library(tmp_path_factory.mktemp("library"))
 
 
 def verify(prefix: Path, packs: Path) -> VerifyReport:
@@ -93,14 +93,18 @@ def verify(prefix: Path, packs: Path) -> VerifyReport:
     return verify_images(request, observer=QUIET)
 
 
+def changed(folder: Path, file: str, old: str, new: str) -> Path:
+    """A copy of the fixture's checkout with a change in a file."""
+    shutil.copytree(FIXTURE, folder / "aotriton")
+    text = (folder / "aotriton" / file).read_text()
+    assert old in text
+    (folder / "aotriton" / file).write_text(text.replace(old, new) if old else text)
+    return folder / "aotriton"
+
+
 def edited(request: UpstreamRequest, folder: Path, file: str, old: str, new: str) -> UpstreamRequest:
     """The request for a checkout with a change in a kernel."""
-    shutil.copytree(FIXTURE, folder / "aotriton")
-    kernel = folder / "aotriton" / "modules" / "flash" / "kernel" / file
-    text = kernel.read_text()
-    assert old in text
-    kernel.write_text(text.replace(old, new))
-    return replace(request, source=folder / "aotriton")
+    return replace(request, source=changed(folder, f"modules/flash/kernel/{file}", old, new))
 
 
 def test_every_image_is_executed(prefix: Path, packs: Path) -> None:
@@ -165,11 +169,27 @@ def test_wrong_image_and_wrong_table_are_found(
     build_images(request, observer=QUIET)
     (verdict,) = verify(prefix, request.output).of("failed")
     assert "ENABLE_DROPOUT=True" in verdict.functional and "DB is wrong" in verdict.failure
-    (tmp_path / "prefix").mkdir()
-    table = library(LIBRARY.replace("<= 64 ? 64 : 128", "<= 64 ? 128 : 64"), tmp_path / "prefix")
+    table = library(tmp_path / "table", "<= 64 ? 64 : 128", "<= 64 ? 128 : 64")
     assert {image.functional.split(";")[0] for image in verify(table, packs).of("failed")} == {
         "amd-gfx90a/flash/attn_fwd"
     }
+
+
+def test_library_is_the_same_in_another_folder_and_names_neither(prefix: Path, tmp_path: Path) -> None:
+    other = library(tmp_path)
+    assert (other / SUMS).read_bytes() == (prefix / SUMS).read_bytes()
+    targets = (other / "lib" / "cmake" / "aotriton" / "aotriton-targets.cmake").read_text()
+    assert 'get_filename_component(_IMPORT_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)' in targets
+    record = json.loads((other / "library.json").read_text())
+    assert record["archs"] == ["gfx90a"] and record["aotriton"]["commit"] == "0" * 40
+
+
+def test_library_that_does_not_build_leaves_no_prefix(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="has no headers of HIP"):
+        library(tmp_path / "headers", hip=tmp_path)
+    with pytest.raises(RuntimeBuildError, match=r"failed, compiling:\n(.*\n)*.*'undeclared'"):
+        library(tmp_path / "source", "Image found;", "Image found = undeclared;")
+    assert not (tmp_path / "source" / "prefix").exists()
 
 
 def test_altered_packs_are_refused(prefix: Path, packs: Path, tmp_path: Path) -> None:
