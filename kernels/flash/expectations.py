@@ -35,6 +35,8 @@ INPUTS: Mapping[str, str] = {
     "bwd_dk_dv": "Q K V B DO L D",
     "bwd_dq": "Q K V B DO L D",
 }
+_TOGETHER: Mapping[str, tuple[str, ...]] = dict.fromkeys(("bwd_dk_dv", "bwd_dq"), ("bwd_dk_dv", "bwd_dq"))
+"""Kernels whose expectations are one computation."""
 _ORDERS = (Order(), Order(1), Order(4), Order(16), Order(64))
 """A kernel may add in any order. One product at a time is a matrix instruction that rounds after each, or a chain of scalar ones; all at
 once is one sum of everything."""
@@ -51,6 +53,10 @@ _STRIDED_ROWS = tuple(Order(1, stride) for stride in (3, 5, 7, 9, 11, 13))
 def outputs_of(kernel: str, problem: Problem) -> tuple[str, ...]:
     """The kernel's outputs of a call."""
     return tuple(name for name in OUTPUTS[kernel] if name != "DB" or problem.bias)
+
+
+def _names(kernels: tuple[str, ...], problem: Problem) -> tuple[str, ...]:
+    return tuple(name for kernel in kernels for name in outputs_of(kernel, problem))
 
 
 @lru_cache(maxsize=64)
@@ -73,20 +79,27 @@ def known_of(problem: Problem) -> Mapping[str, Float]:
 @lru_cache(maxsize=64)
 def expected_of(kernel: str, problem: Problem) -> Mapping[str, Expected]:
     """Expectation of each output in the tensor's logical shape."""
+    expected = _expected(_TOGETHER.get(kernel, (kernel,)), problem)
+    return {name: expected[name] for name in outputs_of(kernel, problem)}
+
+
+@lru_cache(maxsize=64)
+def _expected(kernels: tuple[str, ...], problem: Problem) -> Mapping[str, Expected]:
+    """Expectations of kernels that are computed together."""
     known = known_of(problem)
-    names = outputs_of(kernel, problem)
+    kernel, names = kernels[0], _names(kernels, problem)
     values, errors = ({name: np.zeros(problem.shape(name)) for name in names} for _ in range(2))
     for part in problem.parts():
-        bounded = _bounded(kernel, problem, part.all_of(known), part)
+        bounded = _bounded(kernels, problem, part.all_of(known), part)
         for name in names:
             part.of(name, values[name])[...] = bounded[name].value
             part.of(name, errors[name])[...] = bounded[name].error
-    stored = _stored(kernel, problem, _orders(kernel, problem))
+    stored = _stored(kernels, problem, _orders(kernel, problem))
     # float32 products are no task of these matrix units
     has_products = kernel != "bwd_preprocess" and problem.dtype != "fp32"
 
     def cut_off(name: str) -> list[Float]:
-        return [result[name] for result in _stored(kernel, problem, (_CUT_OFF,))]
+        return [result[name] for result in _stored(kernels, problem, (_CUT_OFF,))]
 
     return {
         name: Expected(
@@ -106,29 +119,31 @@ def _orders(kernel: str, problem: Problem) -> tuple[Order, ...]:
 
 
 @lru_cache(maxsize=64)
-def _stored(kernel: str, problem: Problem, orders: tuple[Order, ...]) -> list[dict[str, Float]]:
+def _stored(kernels: tuple[str, ...], problem: Problem, orders: tuple[Order, ...]) -> list[dict[str, Float]]:
     """The outputs in every order of addition."""
-    known, names = known_of(problem), outputs_of(kernel, problem)
+    known, names = known_of(problem), _names(kernels, problem)
     results = [{name: np.zeros(problem.shape(name)) for name in names} for _ in orders]
     for part in problem.parts():
-        same = _same_precision(kernel, problem, part.all_of(known), part, orders)
+        same = _same_precision(kernels[0], problem, part.all_of(known), part, orders)
         for result, one in zip(results, same, strict=True):
             for name in names:
                 part.of(name, result[name])[...] = one[name]
     return results
 
 
-def _bounded(kernel: str, problem: Problem, own: Mapping[str, Float], part: Part) -> dict[str, Bounded]:
-    if kernel == "bwd_preprocess":
+def _bounded(
+    kernels: tuple[str, ...], problem: Problem, own: Mapping[str, Float], part: Part
+) -> dict[str, Bounded]:
+    if kernels == ("bwd_preprocess",):
         products = own["Out"] * own["DO"]
         # products of small numbers are subnormal: an absolute error each
         error = products.shape[-1] * (EPSILON["fp32"] * np.abs(products).sum(axis=-1) + SMALLEST["fp32"])
         return {"D": Bounded(value=products.sum(axis=-1), error=error)}
     options = problem.options(own, part)
     results = bounds(
-        own["Q"], own["K"], own["V"], own["DO"], options, dtype=problem.dtype, given=kernel != "attn_fwd"
+        own["Q"], own["K"], own["V"], own["DO"], options, dtype=problem.dtype, given=kernels != ("attn_fwd",)
     )
-    return {name: results[result] for name, result in OUTPUTS[kernel].items()}
+    return {name: results[result] for kernel in kernels for name, result in OUTPUTS[kernel].items()}
 
 
 def _same_precision(
