@@ -57,12 +57,15 @@ def upstream_library(
 @command("upstream.images")
 def upstream_images(
     checkout: Checkout,
-    arch: Arch,
     console: Output,
     output: Annotated[str, "folder that gets aotriton.images, SHA256SUMS, the record and the texts"],
+    arch: Annotated[str | None, "archs or products, separated by commas"] = None,
     triton: Packages = None,
     head_dims: HeadDims = None,
     only: Functionals = "",
+    record: Annotated[
+        str | None, "record.json of another build: the same archs and functionals, compared"
+    ] = None,
     skip_failed: Annotated[bool, "pack an empty image for a failure and list it in the record"] = False,
     cache: Cache = None,
     jobs: Annotated[int | None, "worker processes at most"] = None,
@@ -71,19 +74,23 @@ def upstream_images(
 
     ./dev upstream.images ../aotriton --arch gfx90a --head-dims 64,128 --output packs
     """
-    from aotforge.upstream.images import UpstreamRequest, build_images
+    from aotforge.upstream.images import UpstreamRequest, build_images, read_recorded
 
+    recorded = read_recorded(Path(record)) if record else None
+    if recorded is None and not arch:
+        raise UsageError("neither --arch nor --record names what to build", hint="--arch gfx90a")
     request = UpstreamRequest(
         root=ROOT,
         source=Path(checkout).absolute(),
-        archs=archs_of(arch),
+        archs=tuple(recorded["archs"]) if recorded else archs_of(arch),
         packages=absolute(triton) or HOME / "triton-3.7.0",
         output=Path(output).absolute(),
         cache=cache_folder(cache),
         environment=dict(os.environ),
-        head_dims=_head_dims(head_dims),
-        only=_pattern(only),
+        head_dims=tuple(recorded["head_dims"]) if recorded else _head_dims(head_dims),
+        only=recorded["only"] if recorded else _pattern(only),
         skip_failed=skip_failed,
+        record=recorded,
         jobs=job_count(jobs),
     )
     with console.build() as display:
@@ -97,6 +104,7 @@ def upstream_verify(
     console: Output,
     only: Functionals = "",
     cache: Cache = None,
+    jobs: Annotated[int | None, "processes at once"] = None,
 ) -> Report:
     """Execute AOTriton's images on the virtual GPU, called through its own library; compare with float64.
 
@@ -110,9 +118,46 @@ def upstream_verify(
         images=Path(images).absolute(),
         cache=cache_folder(cache),
         only=_pattern(only),
+        jobs=job_count(jobs),
     )
     with console.build() as display:
         return verify_images(request, observer=display)
+
+
+@command("upstream.release")
+def upstream_release(
+    prefix: Annotated[str, "what ./dev upstream.library has installed"],
+    images: Annotated[str, "what ./dev upstream.images has written"],
+    verdicts: Annotated[str, "what ./dev upstream.verify --json has printed"],
+    output: Annotated[str, "folder of releases"],
+    console: Output,
+    version: Annotated[str, "name of the release: AOTriton's version and your revision"] = "0.13b-r1",
+    key: Annotated[str | None, "Ed25519 key to sign with, PEM (default: AOTFORGE_SIGNING_KEY)"] = None,
+    unsigned: Annotated[bool, "without a signature"] = False,
+) -> Report:
+    """Make a release of AMD's own AOTriton: library, executed images and texts as tarballs, signed.
+
+    ./dev upstream.release /opt/aotriton packs verdicts.json --output dist --key key.pem
+    """
+    from aotforge.formats.api_level import level_of
+    from aotforge.pipeline.requests import ReleaseRequest
+    from aotforge.release.model import load_release_manifest, member_time
+    from aotforge.release.signing import load_private_key
+    from aotforge.upstream.release import PackagingRequest, make_release
+
+    manifest = load_release_manifest(ROOT / "manifests" / "release.yaml", level_of(version))
+    request = PackagingRequest(
+        prefix=Path(prefix).absolute(),
+        images=Path(images).absolute(),
+        verdicts=Path(verdicts).absolute(),
+        output=Path(output).absolute(),
+        name=version,
+        manifest=manifest,
+        epoch=member_time(manifest, os.environ),
+        key=None if unsigned else load_private_key(absolute(key), os.environ),
+        builder=ReleaseRequest.builder,
+    )
+    return make_release(request)
 
 
 def _head_dims(text: str | None) -> tuple[int, ...]:

@@ -154,6 +154,8 @@ def _file_violations(release: Release) -> list[str]:
 
 def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> list[str]:
     versions = {archive.rocm for archive in candidate.runtimes}
+    if candidate.release.contents.upstream:  # needs the HIP that it was built for
+        rocms = tuple(versions)
     images = candidate.packs().keys()
     texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
     listed = {pack.name for pack in candidate.release.contents.packs}

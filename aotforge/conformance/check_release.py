@@ -20,7 +20,7 @@ from aotforge.conformance.checks.names import check_names
 from aotforge.conformance.checks.wheels import check_wheels
 from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_hip
-from aotforge.conformance.findings import CheckReport, Finding, failed
+from aotforge.conformance.findings import CheckReport, Finding, failed, not_run
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
 from aotforge.formats.api_level import level_of
@@ -45,6 +45,8 @@ CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "wheels": check_wheels,
 }
 """By name, in the report's order."""
+_OWN_PACKS = frozenset({"drop-in", "images", "serving"})
+"""Checks that read image packs."""
 
 
 def check_release(
@@ -111,6 +113,8 @@ def make_context(
 def _checked(name: str, *, context: CheckContext) -> list[Finding]:
     """What a check yields, and the error that ended it."""
     findings: list[Finding] = []
+    if context.upstream and name in _OWN_PACKS:
+        return [not_run(name, "image packs of this project", "they are AMD's: ./dev upstream.verify")]
     try:
         findings.extend(CHECKS[name](context))
     except (AotforgeError, OSError, ValueError, zipfile.BadZipFile) as error:

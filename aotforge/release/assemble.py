@@ -71,10 +71,10 @@ def assemble_release(
             *lacking,
         )
         with staged_folder(folder) as staged:
-            digests = _write_tarballs(staged, contents, epoch)
+            digests = write_tarballs(staged, contents, epoch)
             tars = {name.removesuffix(".gz"): digest for name, digest in digests.items()}
             document = list_contents(manifest.name, packs, platform.tag, development, tars).encoded()
-            _write_sums(staged, document, tars)
+            write_sums(staged, document, tars)
         release = Release.open(folder, fresh=True)
         write_atomic(_stamp(folder), json_document([inputs, release.digest]))
         return release
@@ -120,7 +120,7 @@ def _check_pack(packed: PackInput) -> None:
             raise ReleaseError(f"{packed.pack.name}: {pair}")
 
 
-def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, str]:
+def write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, str]:
     """Archives with the same members become one file with several names; made in threads."""
     first = {id(members): name for name, members in reversed(contents.items())}
     names = list(first.values())
@@ -133,7 +133,7 @@ def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> d
     return {name: written[first[id(members)]] for name, members in contents.items()}
 
 
-def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> None:
+def write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> None:
     """Writes MANIFEST.json and both lists of sums, synchronised to the disk."""
     write_atomic(folder / MANIFEST, document)
     write_atomic(folder / TAR_SUMS, sums_bytes({**tars, MANIFEST: hashlib.sha256(document).hexdigest()}))

@@ -152,7 +152,7 @@ def statement_json(origin: Origin, digests: Mapping[str, str], *, builder: str) 
     materials: list[dict[str, Any]] = [
         {"name": "sources", "digest": {"gitCommit": origin.commit}},
         {**wheel, "annotations": {"filesSha256": tools.toolchain.triton_digest}},
-        {"name": tools.zstd[0], "digest": {"sha256": tools.zstd[1]}},
+        *({"name": name, "digest": {"sha256": digest}} for name, digest in [tools.zstd] if name),
         *({"name": f"root filesystem {name}", "digest": {"sha256": digest}} for name, digest in tools.roots),
     ]
     statement = {

@@ -18,6 +18,8 @@ from aotforge.release.model import ImageRecord, Origin, PackInput, ReleaseFile
 from aotforge.toolchain.triton import Toolchain
 
 FORMAT: Literal[1] = 1
+UPSTREAM = "AOTriton "
+"""The beginning of the profile of AOTriton's own packs, before its version."""
 _T = TypeVar("_T")
 
 
@@ -77,6 +79,11 @@ class ReleaseContents(Part):
     platform: Text
     tarballs: dict[str, Text]
     packs: tuple[PackContents, ...]
+
+    @property
+    def upstream(self) -> bool:
+        """Library and packs are AOTriton's own, of another format."""
+        return any(pack.profile.startswith(UPSTREAM) for pack in self.packs)
 
     def encoded(self) -> bytes:
         """The file's bytes, without time or machine."""

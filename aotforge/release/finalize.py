@@ -73,16 +73,20 @@ def finalize_release(
         write_atomic(staged / RELEASE_JSON, description.encoded())
         write_atomic(staged / SUMS, sums_bytes(_sums(staged)))
         if key is not None:
-            digests = _sums(staged)
-            write_atomic(staged / SIGNATURE, sign_sums((staged / SUMS).read_bytes(), key))
-            statement = statement_json(origin, digests, builder=builder)
-            envelope = sign_statement(statement, key)
-            write_atomic(staged / PROVENANCE, envelope)
-            write_atomic(staged / SIGSTORE, sigstore_bundle(envelope, key.public_key()))
+            sign_folder(staged, origin, key, builder=builder)
         approve(staged)
         names = {path.name for path in (*staged.iterdir(), *folder.glob("*"))}
         fresh = len(filecmp.cmpfiles(staged, folder, names, shallow=False)[0]) < len(names)
     return Release.open(folder, fresh=fresh)
+
+
+def sign_folder(folder: Path, origin: Origin, key: Ed25519PrivateKey, *, builder: str) -> None:
+    """Signs the sums in `folder`, and a statement about its files. Raises OutputError."""
+    digests = _sums(folder)
+    write_atomic(folder / SIGNATURE, sign_sums((folder / SUMS).read_bytes(), key))
+    envelope = sign_statement(statement_json(origin, digests, builder=builder), key)
+    write_atomic(folder / PROVENANCE, envelope)
+    write_atomic(folder / SIGSTORE, sigstore_bundle(envelope, key.public_key()))
 
 
 def _sums(folder: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The platform tag of shared libraries, measured over their symbol versions and dependencies."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,8 +19,9 @@ MACHINE = "x86_64"
 _LOADER = "ld-linux"
 
 
-def measure_platform_tag(*libraries: Path, promised: str) -> PlatformTag:
-    """Compares libraries with auditwheel's policies, oldest first. `promised` is e.g. manylinux_2_28.
+def measure_platform_tag(*libraries: Path, promised: str, provided: str = "") -> PlatformTag:
+    """Compares libraries with auditwheel's policies, oldest first. `promised` is e.g. manylinux_2_28;
+    `provided`: a regular expression for libraries that do not count.
 
     A policy fits when it has every symbol version and library that these need, and forbids none of their
     symbols. Raises ReleaseError for anything but x86-64 shared libraries.
@@ -42,6 +44,9 @@ def measure_platform_tag(*libraries: Path, promised: str) -> PlatformTag:
             raise ReleaseError(
                 f"{library} cannot be measured: {error}", cause="it is not a shared library"
             ) from error
+    for name in [name for name in {*needed, *versions} if re.fullmatch(provided, name)]:
+        needed.pop(name, None)
+        versions.pop(name, None)
     measured = next(
         policy.name
         for policy in sorted(policies, key=lambda policy: -policy.priority)

@@ -53,7 +53,8 @@ def open_checkout(root: Path, environment: Mapping[str, str]) -> AotritonCheckou
         )
     commit, tree = _revision(root, environment)
     checkout = AotritonCheckout(root=root, version="{}.{}.{}".format(*version), commit=commit, tree=tree)
-    for path in (checkout.generator / "generate.py", checkout.generator / "flatzip.py", checkout.kernels):
+    parts = (checkout.generator / "generate.py", checkout.generator / "flatzip.py", checkout.kernels)
+    for path in (*parts, root / "LICENSE"):
         if not path.exists():
             raise UnsupportedError(
                 f"{root} has no {path.relative_to(root)}",

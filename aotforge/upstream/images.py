@@ -13,8 +13,8 @@ from aotforge.base.files import output_errors, output_lock, scratch_folder, stag
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
-from aotforge.compile.model import CompileEvent, KernelImage
-from aotforge.errors import CompileError, UnknownNameError
+from aotforge.compile.model import CompileEvent, KernelImage, Resources
+from aotforge.errors import CompileError, ReleaseError, UnknownNameError, listed
 from aotforge.formats.archive import Member, sha256_file, write_tar_gz
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.pipeline.display import BuildObserver
@@ -40,7 +40,8 @@ class UpstreamRequest:
     """Packs of `archs` from the checkout `source`, with the Triton in `packages`.
 
     `head_dims`: those of the generator, all when empty; `only`: a regular expression that a functional's
-    label has; `skip_failed`: pack an empty image, as AOTriton's build does, and list it in the record.
+    label has; `skip_failed`: pack an empty image, as AOTriton's build does, and list it in the record;
+    `record`: that of a build which this one must reproduce.
     """
 
     root: Path
@@ -53,6 +54,7 @@ class UpstreamRequest:
     head_dims: tuple[int, ...] = ()
     only: str = ""
     skip_failed: bool = False
+    record: Mapping[str, Any] | None = None
     jobs: int | None = None
 
     def command(self, only: str) -> str:
@@ -65,12 +67,13 @@ class UpstreamRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedImage:
-    """An image in the record: which functional has it under which name, and what it is."""
+    """An image in the record: which functional has it under which name, and what it is and uses."""
 
     functional: str
     entry: str
     job: str
     sha256: str
+    resources: Resources | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,8 @@ class UpstreamReport:
 
 def build_images(request: UpstreamRequest, *, observer: BuildObserver) -> UpstreamReport:
     """Generates, compiles, packs and records. Raises UnsupportedError, CompileError, ToolchainError,
-    OutputError, CacheError; then the output folder is as before."""
+    OutputError, CacheError, and ReleaseError where the result is not the recorded one; then the output folder
+    is as before."""
     checkout = open_checkout(request.source, request.environment)
     settings = generator_settings(request.head_dims)
     toolchain = read_packages(request.packages)
@@ -284,7 +288,10 @@ class _Build:
             left_out=self.left_out,
             packed_bytes=size,
         )
-        (staged / RECORD).write_text(json.dumps(self._record(images), indent=1) + "\n")
+        record = json.dumps(self._record(images), indent=1) + "\n"
+        if self.request.record is not None:
+            _compare(self.request.record, json.loads(record))
+        (staged / RECORD).write_text(record)
         files = [path for path in sorted(staged.rglob("*")) if path.is_file()]
         sums = {path.relative_to(staged).as_posix(): sha256_file(path) for path in files}
         (staged / SUMS).write_bytes(sums_bytes(sums))
@@ -294,8 +301,14 @@ class _Build:
         for functional in self.functionals:
             for image, name in functional.images.items():
                 job = self.jobs[image]
-                digest = "" if job.key in self.failed else self._images.digest(job.key)
-                yield PackedImage(functional=functional.label, entry=name, job=job.key, sha256=digest)
+                made = None if job.key in self.failed else self._images[job.key]
+                yield PackedImage(
+                    functional=functional.label,
+                    entry=name,
+                    job=job.key,
+                    sha256=made.digest if made else "",
+                    resources=made.resources if made else None,
+                )
 
     def _record(self, images: Sequence[PackedImage]) -> dict[str, Any]:
         """What the packs were made of, without time and place."""
@@ -314,6 +327,33 @@ class _Build:
             "failed": self.failed,
             "left_out": self.left_out,
         }
+
+
+def read_recorded(file: Path) -> dict[str, Any]:
+    """The record of a build. Raises ReleaseError."""
+    try:
+        record: dict[str, Any] = json.loads(file.read_bytes())
+        if record["record"] != 1:
+            raise ValueError("it is of another version")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ReleaseError(
+            f"{file} cannot be read as a record of images: {error}",
+            hint="name record.json of ./dev upstream.images",
+        ) from error
+    return record
+
+
+def _compare(recorded: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Raises ReleaseError naming what differs."""
+    inputs = [name for name in recorded if name != "images" and recorded[name] != made.get(name)]
+    pairs = zip(recorded["images"], made["images"], strict=False)
+    images = [old["entry"] for old, new in pairs if old != new]
+    if inputs or images or len(recorded["images"]) != len(made["images"]):
+        raise ReleaseError(
+            f"the build differs from the record: {listed(inputs or images or ['the number of images'], 3)}",
+            cause="another commit, Triton or selection" if inputs else "a compiler that is not deterministic",
+            hint="compare the records: diff -u",
+        )
 
 
 def _launch_values(image: KernelImage) -> dict[str, object]:

@@ -130,6 +130,9 @@ def build_library(request: LibraryRequest, *, observer: BuildObserver) -> Librar
             "hip": version,
             "tools": dict(tools.identity),
         }
+        licence = prefix / "share" / "licenses" / "aotriton" / "LICENSE"
+        licence.parent.mkdir(parents=True)
+        shutil.copyfile(checkout.root / "LICENSE", licence)
         (prefix / RECORD).write_text(json.dumps(record, indent=1) + "\n")
         files = sorted(path for path in prefix.rglob("*") if path.is_file() and not path.is_symlink())
         sums = {path.relative_to(prefix).as_posix(): sha256_file(path) for path in files}
@@ -200,6 +203,7 @@ def _build(
         "CMAKE_C_FLAGS": maps,
         "CMAKE_INSTALL_PREFIX": f"{folder}/prefix",
         "CMAKE_PROJECT_AOTriton_INCLUDE": str(_precompiled(checkout, folder)),
+        "CMAKE_SHARED_LINKER_FLAGS": "-Wl,-z,now",
         "CMAKE_SKIP_RPATH": "ON",
         "Python3_EXECUTABLE": str(interpreter),
         "hip_DIR": f"{folder}/hip",

@@ -6,15 +6,19 @@ import re
 import shutil
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from aotforge.base.files import scratch_folder
+from aotforge.base.machine import available_cpus
 from aotforge.errors import ExecutionError, ReleaseError, ToolchainError, VerifyError
 from aotforge.formats.archive import sha256_file, unpack
 from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
@@ -35,7 +39,7 @@ from aotforge.upstream.calls import (
     stored_input,
     stored_shape,
 )
-from aotforge.upstream.images import IMAGES, RECORD, TEXTS
+from aotforge.upstream.images import IMAGES, RECORD, TEXTS, read_recorded
 from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
 from kernels.flash.call import DTYPE_KEY, Dropout
 from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment, find_compiler
@@ -77,8 +81,10 @@ class ImageVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """Verdicts on all images of the record. `calls` were made; the library failed those of `refused`."""
+    """Verdicts on all images of the record. `calls` were made; `library`, by its SHA-256, failed those of
+    `refused`."""
 
+    library: str
     images: tuple[ImageVerdict, ...]
     calls: int
     refused: tuple[str, ...]
@@ -91,7 +97,7 @@ class VerifyReport:
     def fields(self) -> dict[str, Any]:
         """For JSON."""
         images = [asdict(image) | {"outcome": image.outcome} for image in self.images]
-        return {"images": images, "calls": self.calls, "refused": self.refused, "seconds": self.seconds}
+        return asdict(self) | {"images": images}
 
     def lines(self) -> list[str]:
         """For people: a line per functional, then everything that is wrong."""
@@ -136,7 +142,8 @@ class VerifyReport:
 class VerifyRequest:
     """The packager's library in `prefix` with the packs in `images`, which `./dev upstream.images` made.
 
-    `maxima`: lengths that calls declare; `only`: a regular expression that a functional's label has.
+    `maxima`: lengths that calls declare; `only`: a regular expression that a functional's label has; `jobs`:
+    processes at once.
     """
 
     root: Path
@@ -144,13 +151,14 @@ class VerifyRequest:
     images: Path
     cache: Path
     only: str = ""
+    jobs: int | None = None
     maxima: tuple[int, ...] = MAXIMA
 
 
 def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
     """Calls for every functional of the record. Raises ReleaseError for packs that differ from their sums,
     ToolchainError, ExecutionError when the client does not run."""
-    record = _read_record(request.images)
+    record = read_record(request.images)
     programs = available_programs()
     verdicts = {
         image["sha256"]: ImageVerdict(image["functional"], image["entry"], image["sha256"])
@@ -166,16 +174,33 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
         }
         made = _Calls(verdicts)
         wanted = _wanted(record["archs"], verdicts.values())
-        for number, ((arch, choices), kernels) in enumerate(wanted.items(), 1):
-            observer.stage(f"calls {number} of {len(wanted)}: {choices.label} on {arch}")
-            entries = made.add(list(cells(choices, kernels, request.maxima)), runs[arch])
-            made.add([own_call(choices, maxima, backend) for maxima, backend in entries], runs[arch])
+        count = max(1, min(request.jobs or available_cpus(), len(wanted)))
+        with ProcessPoolExecutor(count, mp_context=get_context("fork")) as pool:
+            groups = [
+                pool.submit(_make_calls, runs[arch], choices, kernels, verdicts)
+                for (arch, choices), kernels in wanted.items()
+            ]
+            for number, ((arch, choices), group) in enumerate(zip(wanted, groups, strict=True), 1):
+                observer.stage(f"calls {number} of {len(wanted)}: {choices.label} on {arch}")
+                made.merge(group.result())
+        digest = sha256_file(prefix / "lib" / _LIBRARY)
     return VerifyReport(
+        library=digest,
         images=tuple(verdicts.values()),
         calls=made.count,
         refused=tuple(made.refused),
         seconds=made.seconds,
     )
+
+
+def _make_calls(
+    run: "_Run", choices: Choices, kernels: set[str], verdicts: dict[str, ImageVerdict]
+) -> "_Calls":
+    """The calls of some choices, in a process of their own."""
+    made = _Calls(verdicts)
+    entries = made.add(list(cells(choices, kernels, run.request.maxima)), run)
+    made.add([own_call(choices, maxima, backend) for maxima, backend in entries], run)
+    return made
 
 
 def _wanted(archs: Sequence[str], images: Iterable[ImageVerdict]) -> dict[tuple[str, Choices], set[str]]:
@@ -198,6 +223,18 @@ class _Calls:
     refused: list[str] = field(default_factory=list)
     count: int = 0
     seconds: float = 0.0
+
+    def merge(self, other: "_Calls") -> None:
+        """Adds what other calls have shown."""
+        for digest, verdict in other.verdicts.items():
+            own = self.verdicts[digest]
+            own.calls += verdict.calls
+            own.dense += verdict.dense
+            own.worst = max(own.worst, verdict.worst)
+            own.failure = own.failure or verdict.failure
+        self.refused += other.refused
+        self.count += other.count
+        self.seconds += other.seconds
 
     def add(self, planned: Sequence[Cell], run: "_Run") -> list[tuple[tuple[int, int], int]]:
         """Makes calls, those of one problem in one process. Declared maxima and backward of the smallest ones
@@ -259,35 +296,37 @@ class _Run:
         self, problem: Problem, group: Sequence[Cell]
     ) -> Iterator[tuple[Cell, tuple[int, int], dict[str, Any], list[dict[str, Any]]]]:
         """Status, outputs and launches of each call. Raises ExecutionError."""
-        own = self.folder / "call"
-        shutil.rmtree(own, ignore_errors=True)
-        own.mkdir()
-        (own / "record").touch()
-        (own / "in").write_bytes(_input(problem))
-        dropout = problem.dropout or Dropout()
-        numbers = (
-            DTYPE_KEY[problem.dtype], problem.heads_q, problem.heads_k, problem.head_dim,
-            int(problem.window_right is not None), problem.sm_scale, group[0].dropout_p,
-            dropout.seed, dropout.offset1, dropout.offset2, problem.batch, BIAS_ROW if problem.bias else 0,
-        )  # fmt: skip
-        command = [
-            str(self.client),
-            *(str(own / name) for name in ("in", "out", "record")),
-            *map(str, numbers),
-        ]
-        add = environment(
-            self.virtual, devices=[self.arch], texts=[self.folder / "asm"], cache=self.request.cache
-        )
-        add["AOTFORGE_VIRTUAL"] += f",record={own / 'record'}"
-        add["LD_LIBRARY_PATH"] = f"{self.prefix / 'lib'}:{add['LD_LIBRARY_PATH']}"
-        done = self.programs.run(
-            command,
-            environment=add,
-            readable=_readable(self.request, self.virtual, self.prefix, self.client),
-            writable=[own, self.request.cache],
-            seconds=_SECONDS,
-            text="".join("{} {} {}\n".format(*(cell.maxima or (0, 0)), cell.backend) for cell in group),
-        )
+        with tempfile.TemporaryDirectory(prefix="call-", dir=self.folder) as made:
+            own = Path(made)
+            for name in ("record", "out"):
+                (own / name).touch()
+            (own / "in").write_bytes(_input(problem))
+            dropout = problem.dropout or Dropout()
+            numbers = (
+                DTYPE_KEY[problem.dtype], problem.heads_q, problem.heads_k, problem.head_dim,
+                int(problem.window_right is not None), problem.sm_scale, group[0].dropout_p,
+                dropout.seed, dropout.offset1, dropout.offset2, problem.batch,
+                BIAS_ROW if problem.bias else 0,
+            )  # fmt: skip
+            command = [
+                str(self.client),
+                *(str(own / name) for name in ("in", "out", "record")),
+                *map(str, numbers),
+            ]
+            add = environment(
+                self.virtual, devices=[self.arch], texts=[self.folder / "asm"], cache=self.request.cache
+            )
+            add["AOTFORGE_VIRTUAL"] += f",record={own / 'record'}"
+            add["LD_LIBRARY_PATH"] = f"{self.prefix / 'lib'}:{add['LD_LIBRARY_PATH']}"
+            done = self.programs.run(
+                command,
+                environment=add,
+                readable=_readable(self.request, self.virtual, self.prefix, self.client),
+                writable=[own, self.request.cache],
+                seconds=_SECONDS,
+                text="".join("{} {} {}\n".format(*(cell.maxima or (0, 0)), cell.backend) for cell in group),
+            )
+            records, data = ((own / name).read_bytes() for name in ("record", "out"))
         rows = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
         if done.status or len(rows) != len(group):
             failed = group[min(len(rows), len(group) - 1)].label
@@ -295,7 +334,6 @@ class _Run:
                 f"AOTriton's library ended ({done.status}) in {failed}:\n{done.stderr.strip()[-2000:]}",
                 cause="the library needs another HIP, or an image accesses what it must not",
             )
-        records, data = (own / "record").read_bytes(), (own / "out").read_bytes()
         before, at = 0, 0
         for cell, (first, second, size) in zip(group, rows, strict=True):
             outputs, at = _outputs(problem, data, at)
@@ -325,12 +363,11 @@ def _outputs(problem: Problem, data: bytes, at: int) -> tuple[dict[str, Any], in
     return outputs, at
 
 
-def _read_record(images: Path) -> dict[str, Any]:
+def read_record(images: Path) -> dict[str, Any]:
     """The record of packs whose files are those of their sums. Raises ReleaseError."""
     try:
         lines = [line.split("  ", 1) for line in (images / SUMS).read_text("ascii").splitlines()]
         changed = [name for digest, name in lines if sha256_file(images / name) != digest]
-        record: dict[str, Any] = json.loads((images / RECORD).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ReleaseError(
             f"{images} cannot be read: {error}", hint="name the --output of ./dev upstream.images"
@@ -341,7 +378,7 @@ def _read_record(images: Path) -> dict[str, Any]:
             cause="it was altered, or belongs to another build",
             hint="build the packs again: ./dev upstream.images",
         )
-    return record
+    return read_recorded(images / RECORD)
 
 
 def _joined(prefix: Path, images: Path, folder: Path) -> Path:
@@ -351,7 +388,7 @@ def _joined(prefix: Path, images: Path, folder: Path) -> Path:
     try:
         library = (prefix / "lib" / _LIBRARY).resolve(strict=True)
         shutil.copyfile(library, made / "lib" / _LIBRARY)
-        for name in set(_read_library(library).sonames) - {_LIBRARY}:
+        for name in set(read_library(library).sonames) - {_LIBRARY}:
             (made / "lib" / name).symlink_to(_LIBRARY)
         shutil.copytree(prefix / "include", made / "include")
     except OSError as error:
@@ -365,7 +402,7 @@ def _joined(prefix: Path, images: Path, folder: Path) -> Path:
     return made
 
 
-def _read_library(library: Path) -> SharedLibrary:
+def read_library(library: Path) -> SharedLibrary:
     """Raises ReleaseError for another file than a library, OSError."""
     try:
         return read_shared_library(library)
@@ -375,7 +412,7 @@ def _read_library(library: Path) -> SharedLibrary:
 
 def _hip_major(library: Path) -> int:
     """HIP's release that the library is linked with. Raises ReleaseError."""
-    needed = _read_library(library).needed
+    needed = read_library(library).needed
     majors = [match[1] for name in needed if (match := re.fullmatch(r"libamdhip64\.so\.(\d+)", name))]
     return int(majors[0]) if majors else 7
 

@@ -32,6 +32,11 @@ class CheckContext:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
+    def upstream(self) -> bool:
+        """The release is AMD's own AOTriton."""
+        return self.candidate.release.contents.upstream
+
+    @property
     def prefix(self) -> Path:
         """The unpacked runtime."""
         return self.candidate.prefix()
@@ -63,6 +68,8 @@ class CheckContext:
         with `files` alone."""
         hip, headers = hip or standin_hip(self.checkout), self.prefix / "include"
         alone = files is not None
+        if self.upstream:  # HIP is not there to link with
+            flags = [*flags, "-Wl,--allow-shlib-undefined"]
         return compile_program(
             compiler,
             source,

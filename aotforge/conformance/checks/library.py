@@ -21,6 +21,10 @@ NEEDED = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s
 conflict."""
 
 PLAIN_NAME = "libaotriton_v2.so"
+UPSTREAM_PROVIDED = r"(libamdhip64|liblzma)\.so\.\d+"
+"""ROCm has the one, and PyTorch's wheels bring the other."""
+UPSTREAM_NEEDED = re.compile(r"(libamdhip64|liblzma|libstdc\+\+)\.so\.\d+")
+"""What AMD's own library needs besides."""
 DEVELOPMENT_FILES = (
     "include/aotriton/flash.h",
     "include/aotriton/config.h",
@@ -36,7 +40,9 @@ def check_sonames(context: CheckContext) -> Iterator[Finding]:
     names, needed = (PLAIN_NAME, *context.compat.names[1:]), "what PyTorch's CMake and find_package look for"
     known = {PLAIN_NAME, OPERATOR_LIBRARY, *context.compat.names}
     others = sorted({path.name for path in (context.prefix / "lib").glob("*.so*")} - known)
-    missing = [f"{name} is missing" for name in _MUST_EXIST if not (context.prefix / name).is_file()]
+    files = [path for path in _MUST_EXIST if not context.upstream or not path.endswith("Config.cmake")]
+    files += ["lib/cmake/aotriton/aotriton-config.cmake"] * context.upstream
+    missing = [f"{name} is missing" for name in files if not (context.prefix / name).is_file()]
     for name in names:
         yield from _link(context, name)
     yield finding_from("sonames", needed, missing)
@@ -66,7 +72,8 @@ def _link(context: CheckContext, name: str) -> list[Finding]:
 def check_platform(context: CheckContext) -> Iterator[Finding]:
     """glibc and libstdc++ versions by auditwheel's policies; file names contain the measured platform."""
     promised = context.compat.release.manylinux
-    tag = measure_platform_tag(*context.libraries.values(), promised=promised)
+    provided = UPSTREAM_PROVIDED if context.upstream else ""
+    tag = measure_platform_tag(*context.libraries.values(), promised=promised, provided=provided)
     named = sorted({archive.platform for archive in context.candidate.runtimes})
     differing = f"files are named {', '.join(named)}, the libraries are {tag.tag}"
     what = "the file names' platform is the measured one"
@@ -136,7 +143,12 @@ def check_elf(context: CheckContext) -> Iterator[Finding]:
     libraries = {name: read_shared_library(path) for name, path in context.libraries.items()}
     needed = ", ".join(dict.fromkeys(name for elf in libraries.values() for name in elf.needed))
     for what, check in _ELF_CHECKS.items():
-        violations = [f"{name}: {text}" for name, elf in libraries.items() for text in check(elf)]
+        violations = [
+            f"{name}: {text}"
+            for name, elf in libraries.items()
+            for text in check(elf)
+            if not (context.upstream and UPSTREAM_NEEDED.fullmatch(text.removeprefix("needs ")))
+        ]
         yield finding_from("elf", what, violations, needed if what.startswith("depends") else "")
 
 

@@ -59,18 +59,21 @@ def install_dropin_prefix(checkout: Path, prefix: Path, release: str, folder: Pa
 def _drop_in(
     checkout: Path, source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False
 ) -> DropInReport:
+    architectures = load_architectures(checkout / "manifests")
+    upstream = [pack for pack in source.packs if not _place(source, pack).exists()]
+    served = {arch for arch in architectures.architectures for pack in upstream if pack_serves(pack, arch)}
     try:
-        tables = [_dispatch(source.prefix / "lib" / IMAGES / name) for name in source.packs]
+        tables = {pack: _dispatch(_place(source, pack)) for pack in source.packs if pack not in upstream}
     except (PackError, OSError) as error:
-        tables, use = [], f"no, because a pack cannot be read: {error}"
-    else:  # what check_gpu will find in the packs
-        amd = [table for name, table in zip(source.packs, tables, strict=True) if name.startswith("amd-")]
+        tables, use = {}, f"no, because a pack cannot be read: {error}"
+    else:  # what check_gpu will find in the packs; AMD's own library takes every GPU that it knows
+        amd = [table for pack, table in tables.items() if pack.startswith("amd-")]
         gates = [gate for table in amd for gate in table.gates]
         use = pytorch_use(
             gates, [arch for table in amd for arch in table.archs], library_level(source.soname)
         )
-    served = {arch for table in tables for arch in table.archs}
-    lost = lost_archs(served, torch.folder, load_architectures(checkout / "manifests"))
+    served |= {arch for table in tables.values() for arch in table.archs}
+    lost = lost_archs(served, torch.folder, architectures)
     report = replace(drop_in(source, torch, dry_run=dry_run), pytorch_use=use)
     warning = (
         f"{', '.join(lost)} had images in {torch.folder}, and this release has none for them: "
@@ -80,8 +83,13 @@ def _drop_in(
     return replace(report, warnings=warnings if report.changes else ())
 
 
-def _dispatch(pack: Path) -> DispatchTable:
-    return decode_dispatch(read_regular(pack / DISPATCH_FILE, limit=DISPATCH_LIMIT), file=str(pack))
+def _place(source: UnpackedRelease, pack: str) -> Path:
+    """Where the dispatch data of a pack are, which packs of AMD's do not have."""
+    return source.prefix / "lib" / IMAGES / pack / DISPATCH_FILE
+
+
+def _dispatch(file: Path) -> DispatchTable:
+    return decode_dispatch(read_regular(file, limit=DISPATCH_LIMIT), file=str(file.parent))
 
 
 def caution(checkout: Path) -> str:

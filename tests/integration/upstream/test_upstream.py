@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any
 
 import pytest
 import triton
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from aotforge.conformance.check_release import check_release
+from aotforge.deliver.dropin.install_dropin import install_dropin
 from aotforge.errors import (
     CompileError,
     ReleaseError,
@@ -22,8 +26,12 @@ from aotforge.errors import (
 )
 from aotforge.formats.sums import SUMS
 from aotforge.pipeline.display import BuildDisplay
-from aotforge.upstream.images import UpstreamRequest, build_images
+from aotforge.publish.upload import read_release_folder
+from aotforge.release.finalize import check_finalized_release
+from aotforge.release.model import load_release_manifest
+from aotforge.upstream.images import UpstreamRequest, build_images, read_recorded
 from aotforge.upstream.library import LibraryRequest, build_library
+from aotforge.upstream.release import PackagingRequest, make_release
 from aotforge.upstream.verify import VerifyReport, VerifyRequest, verify_images
 from tests.support.runtime import CACHE, ROOT
 
@@ -115,12 +123,67 @@ def test_every_image_is_executed(prefix: Path, packs: Path) -> None:
     report.require_passed()
 
 
-def test_second_build_compiles_nothing_and_gives_the_same_bytes(
+def test_second_build_compiles_nothing_and_gives_the_recorded_bytes(
     request_of: Callable[[Path], UpstreamRequest], packs: Path, tmp_path: Path
 ) -> None:
-    report = build_images(request_of(tmp_path / "again"), observer=QUIET)
-    assert report.compiled == 0
+    record = read_recorded(packs / "record.json")
+    request = replace(request_of(tmp_path / "again"), record=record)
+    assert build_images(request, observer=QUIET).compiled == 0
     assert (tmp_path / "again" / SUMS).read_bytes() == (packs / SUMS).read_bytes()
+    with pytest.raises(ReleaseError, match="differs from the record: only"):
+        build_images(replace(request, only="attn_fwd", output=tmp_path / "part"), observer=QUIET)
+    record["images"][3]["sha256"] = "0" * 64
+    with pytest.raises(ReleaseError, match=r"differs from the record: #F;.*BLOCK=") as raised:
+        build_images(replace(request, output=tmp_path / "other"), observer=QUIET)
+    assert "not deterministic" in raised.value.cause and not (tmp_path / "other").exists()
+    (tmp_path / "old.json").write_text('{"record": 0}')
+    with pytest.raises(ReleaseError, match="as a record of images: it is of another version"):
+        read_recorded(tmp_path / "old.json")
+
+
+def test_release_is_signed_published_and_dropped_in(prefix: Path, packs: Path, tmp_path: Path) -> None:
+    verdicts = tmp_path / "verdicts.json"
+    report = verify(prefix, packs)
+    verdicts.write_text(json.dumps(report.fields()))
+    key = Ed25519PrivateKey.generate()
+    request = PackagingRequest(
+        prefix=prefix,
+        images=packs,
+        verdicts=verdicts,
+        output=tmp_path / "dist",
+        name="0.13b-r1",
+        manifest=load_release_manifest(ROOT / "manifests" / "release.yaml", "0.13b"),
+        epoch=0,
+        key=key,
+        builder="urn:test",
+    )
+    made = make_release(request)
+    assert (made.executed, made.images) == (9, 9)
+    again = make_release(replace(request, output=tmp_path / "again")).release
+    assert again.digest == made.release.digest
+    release = check_finalized_release(made.release.folder, key.public_key())
+    assert {archive.rocm for archive in release.of("runtime")} == {"7.0", "7.1", "7.2", "7.14", "7.15"}
+    checks = ["folder", "layout", "elf", "paths", "images"]
+    checked = check_release(release.folder, checkout=ROOT, cache=CACHE, development=True, only=checks)
+    assert not checked.of("failed"), checked.of("failed")
+    (pack,) = release.contents.packs
+    assert [image.verdict.outcome for image in pack.images if image.verdict] == ["passed"] * 9
+    assert read_release_folder(release.folder, allow_development=True).name == "0.13b-r1"
+    torch = tmp_path / "torch" / "lib"
+    (torch / "aotriton.images" / "amd-gfx11xx").mkdir(parents=True)
+    needs = ["-Wl,--no-as-needed", str(prefix / "lib" / "libaotriton_v2.so"), "-Wl,--allow-shlib-undefined"]
+    subprocess.run(["g++", "-shared", "-o", torch / "libtorch_hip.so", *needs], check=True)
+    dropped = install_dropin(ROOT, release.folder, torch)
+    assert (torch / "aotriton.images" / "amd-gfx90a" / "flash" / "attn_fwd.zip").is_file()
+    assert dropped.pytorch_use == "yes" and "gfx1100" in dropped.warnings[0]
+    assert "gfx90a" not in dropped.warnings[0]
+    report.images[4].failure = "wrong"
+    verdicts.write_text(json.dumps(report.fields()))
+    with pytest.raises(VerifyError, match="images or calls failed: #F;"):
+        make_release(request)
+    verdicts.write_text(json.dumps(report.fields() | {"library": "0" * 64}))
+    with pytest.raises(ReleaseError, match="is about another library"):
+        make_release(request)
 
 
 def test_failing_image_stops_the_build_or_is_recorded(
