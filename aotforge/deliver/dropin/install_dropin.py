@@ -60,10 +60,11 @@ def _drop_in(
     checkout: Path, source: UnpackedRelease, torch: TorchLib, *, dry_run: bool = False
 ) -> DropInReport:
     architectures = load_architectures(checkout / "manifests")
-    upstream = [pack for pack in source.packs if not _place(source, pack).exists()]
+    images = source.prefix / "lib" / IMAGES
+    upstream = [pack for pack in source.packs if any(images.joinpath(pack).glob("*/*.zip"))]
     served = {arch for arch in architectures.architectures for pack in upstream if pack_serves(pack, arch)}
     try:
-        tables = {pack: _dispatch(_place(source, pack)) for pack in source.packs if pack not in upstream}
+        tables = {pack: _dispatch(images / pack) for pack in source.packs if pack not in upstream}
     except (PackError, OSError) as error:
         tables, use = {}, f"no, because a pack cannot be read: {error}"
     else:  # what check_gpu will find in the packs; AMD's own library takes every GPU that it knows
@@ -83,13 +84,8 @@ def _drop_in(
     return replace(report, warnings=warnings if report.changes else ())
 
 
-def _place(source: UnpackedRelease, pack: str) -> Path:
-    """Where the dispatch data of a pack are, which packs of AMD's do not have."""
-    return source.prefix / "lib" / IMAGES / pack / DISPATCH_FILE
-
-
-def _dispatch(file: Path) -> DispatchTable:
-    return decode_dispatch(read_regular(file, limit=DISPATCH_LIMIT), file=str(file.parent))
+def _dispatch(pack: Path) -> DispatchTable:
+    return decode_dispatch(read_regular(pack / DISPATCH_FILE, limit=DISPATCH_LIMIT), file=str(pack))
 
 
 def caution(checkout: Path) -> str:
