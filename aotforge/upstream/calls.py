@@ -17,11 +17,11 @@ from aotforge.verify.interpreter.number_formats import EPSILON, DType, decode, e
 from aotforge.verify.tensors import Float
 from kernels.flash.bounds import bounds
 from kernels.flash.call import TOP_LEFT, Bias, Case, Dropout
-from kernels.flash.expectations import expected_of, known_of
+from kernels.flash.expectations import BINARY, expected_of, known_of, orders_of
 from kernels.flash.philox import philox
 from kernels.flash.problems import COMPACT
 from kernels.flash.reference import Mask, Options
-from kernels.flash.same_precision_reference import Order, attention_backward
+from kernels.flash.same_precision_reference import Order, attention_backward, preprocess
 from kernels.flash.sequences import Part, Varlen
 
 MAXIMA = tuple(1 << bits for bits in range(4, 14))
@@ -36,7 +36,7 @@ _RARE = 2.0**-40
 serves all lengths. Images' own calls have one whose mask matters."""
 _DROPOUT = Dropout(p=0.25)
 _DENSE_PAIRS = 1 << 20
-"""Queries times keys that a dense call has at most: expectations take seconds then."""
+"""Queries times keys of an entry that has a dense call at most: expectations take seconds then."""
 BIAS_ROW = 16
 """Rows of a bias begin at multiples of this number of elements, as PyTorch pads them."""
 FORWARD_ALONE = -1
@@ -214,11 +214,11 @@ def cells(choices: Choices, kernels: Collection[str], maxima: Sequence[int] = MA
 def own_call(choices: Choices, maxima: tuple[int, int], backend: int) -> Cell:
     """A call of one sequence for the images of an entry of the tables: dense if its lengths are short enough.
 
-    The lengths are no multiple of anything.
+    The lengths are the smallest that select the entry, and no multiple of anything.
     """
     dense = maxima[0] * maxima[1] <= _DENSE_PAIRS
     queries, keys = (
-        most - 1 if dense else min(lengths[0], most)
+        most // 2 + 1 if dense else min(lengths[0], most)
         for lengths, most in ((_QUERIES, maxima[0]), (_KEYS, maxima[1]))
     )
     problem = replace(
@@ -252,11 +252,14 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
     if problem.bias and problem.dtype != "fp32":
         # AOTriton multiplies a bias by log2(e), and in the backward by 1 / sm_scale, in the tensors' type
         alternatives += [replace(problem, factor=factor) for factor in (np.log2(np.e), 1 / problem.sm_scale)]
-        mixed = _gradients(alternatives[2], stored=known_of(alternatives[1]))
+        scaled = _gradients(alternatives[2], known_of(alternatives[1]), Order(), binary=True)
+        mixed = {name: [values] for name, values in scaled.items()}
         largest = float(np.abs(inputs["B"]).max(initial=0.0))
         for name in names:
             errors[name] *= 1 + 4 * largest  # a probability's is one rounding, and these four of its score
         errors["L"] += 2 * EPSILON[problem.dtype] * largest
+    if problem.dtype == "fp32":  # errors of L and D are as large as those of the gradients' own sums
+        mixed = _chained(problem, inputs)
     expected = {}
     for name in names:
         _, kernel, output = _KERNELS[name]
@@ -270,14 +273,34 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
     return expected
 
 
-def _gradients(problem: Problem, *, stored: Mapping[str, Float]) -> dict[str, list[Float]]:
-    """In the same precision, from L and D of a forward that scaled the bias otherwise; of one sequence."""
-    options = problem.options(problem.inputs())
-    q, k, v, do, lse, delta = (stored[name] for name in ("Q", "K", "V", "DO", "L", "D"))
-    gradients = attention_backward(
-        q, k, v, do, lse, delta, options, dtype=problem.dtype, order=Order(), binary=True
-    )
-    return {name: [values] for name, values in zip(("DQ", "DK", "DV", "DB"), gradients, strict=True)}
+def _chained(problem: Problem, inputs: Mapping[str, Float]) -> dict[str, list[Float]]:
+    """Gradients in the same precision, from what a forward and a preprocessing in it have stored."""
+    forward = expected_of("attn_fwd", problem)
+    results: dict[str, list[Float]] = {}
+    same = (forward[name].same_precision for name in ("Out", "L"))
+    for order, out, lse in zip(orders_of("attn_fwd", problem), *same, strict=True):
+        stored = {**inputs, "L": lse, "D": preprocess(out, inputs["DO"], order=order)}
+        for name, values in _gradients(problem, stored, order, binary=order in BINARY).items():
+            results.setdefault(name, []).append(values)
+    return results
+
+
+def _gradients(
+    problem: Problem, stored: Mapping[str, Float], order: Order, *, binary: bool
+) -> dict[str, Float]:
+    """In the same precision, from L and D as a forward has stored them."""
+    gradients = {name: np.zeros(problem.shape(name)) for name in problem.outputs[2:]}
+    for part in problem.parts():
+        own = part.all_of(stored)
+        q, k, v, do, lse, delta = (own[name] for name in ("Q", "K", "V", "DO", "L", "D"))
+        options = problem.options(stored, part)
+        results = attention_backward(
+            q, k, v, do, lse, delta, options, dtype=problem.dtype, order=order, binary=binary
+        )
+        for name, values in zip(("DQ", "DK", "DV", "DB"), results, strict=True):
+            if name in gradients:
+                part.of(name, gradients[name])[...] = values
+    return gradients
 
 
 def stored_input(problem: Problem, name: str, values: Float) -> Float:

@@ -42,7 +42,7 @@ _ORDERS = (Order(), Order(1), Order(4), Order(16), Order(64))
 once is one sum of everything."""
 _CUT_OFF = Order(16, bits=25)
 """Of matrix units that cut sums off, as measured on hardware."""
-_BINARY = (Order(1), Order(16), Order(1, 7), Order(1, 11), _CUT_OFF)
+BINARY = (Order(1), Order(16), Order(1, 7), Order(1, 11), _CUT_OFF)
 """The orders whose exponentials are powers of two: a kernel may use either base, and scores round differently in each."""
 _STRIDED = tuple(Order(1, stride) for stride in (3, 7, 11))
 """More orders of float32. Its largest error is that of few sums: adding neighbours first can be lucky by a factor of two to three."""
@@ -94,7 +94,7 @@ def _expected(kernels: tuple[str, ...], problem: Problem) -> Mapping[str, Expect
         for name in names:
             part.of(name, values[name])[...] = bounded[name].value
             part.of(name, errors[name])[...] = bounded[name].error
-    stored = _stored(kernels, problem, _orders(kernel, problem))
+    stored = _stored(kernels, problem, orders_of(kernel, problem))
     # float32 products are no task of these matrix units
     has_products = kernel != "bwd_preprocess" and problem.dtype != "fp32"
 
@@ -112,7 +112,8 @@ def _expected(kernels: tuple[str, ...], problem: Problem) -> Mapping[str, Expect
     }
 
 
-def _orders(kernel: str, problem: Problem) -> tuple[Order, ...]:
+def orders_of(kernel: str, problem: Problem) -> tuple[Order, ...]:
+    """The orders of addition of the results in the same precision."""
     if kernel == "bwd_preprocess":
         return _ORDERS + _STRIDED_ROWS
     return _ORDERS + (_STRIDED if problem.dtype == "fp32" else ())
@@ -156,12 +157,12 @@ def _same_precision(
     for order in orders:
         if kernel == "attn_fwd":
             forward = same_precision.attention(
-                q, k, v, options, dtype=dtype, order=order, binary=order in _BINARY
+                q, k, v, options, dtype=dtype, order=order, binary=order in BINARY
             )
             results.append(dict(zip(("Out", "L"), forward, strict=True)))
         else:
             grads = same_precision.attention_backward(
-                q, k, v, own["DO"], own["L"], own["D"], options, dtype=dtype, order=order, binary=order in _BINARY
+                q, k, v, own["DO"], own["L"], own["D"], options, dtype=dtype, order=order, binary=order in BINARY
             )  # fmt: skip
             results.append(dict(zip(("DQ", "DK", "DV", "DB"), grads, strict=True)))
     return results

@@ -101,8 +101,9 @@ def attention_backward(
         slope = rounded(p * (dp - ds[:, None]), dtype)
         db[b, h] = slope
         dq[b, h] = _product(slope, ks, order)
-        dk[b, g] += _product(slope.T, qs, order)
-        dv[b, g] += _product(rounded(kept, dtype).T, dos, order)
+        # heads of a group continue one sum, as a kernel's loop over them does
+        dk[b, g] = _product(slope.T, qs, order, dk[b, g])
+        dv[b, g] = _product(rounded(kept, dtype).T, dos, order, dv[b, g])
     grads = [rounded(x, dtype).astype(np.float64) for x in (dq * scale, dk * scale, dv * gain)]
     return grads[0], grads[1], grads[2], db
 
@@ -148,10 +149,10 @@ def _attend(
     return _to_single(out / divisor[:, None]), _to_single(lse)
 
 
-def _product(a: Single, b: Single, order: Order) -> Single:
-    """a @ b."""
+def _product(a: Single, b: Single, order: Order, total: Single | None = None) -> Single:
+    """a @ b, added to `total`."""
     left, right = a.astype(np.float64), b.astype(np.float64)
-    total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32)
+    total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32) if total is None else total
     for inner in _blocks(a.shape[1], order):
         total = _added(total, left[:, inner], right[inner], order)
     return total

@@ -37,7 +37,7 @@ def elf(folder: Path, flags: list[str], *, code: str = "int zero() { return 0; }
 
 
 def context_of(path: Path) -> CheckContext:
-    return cast(CheckContext, SimpleNamespace(library=path, libraries={path.name: path}))
+    return cast(CheckContext, SimpleNamespace(library=path, libraries={path.name: path}, upstream=False))
 
 
 @pytest.mark.parametrize(
