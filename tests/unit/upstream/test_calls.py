@@ -47,7 +47,7 @@ def test_calls_of_a_bias_are_of_one_sequence() -> None:
 
 def test_own_call_is_dense_where_lengths_are_short() -> None:
     dense, packed = (own_call(BIASED, maxima, 0) for maxima in ((1024, 1024), (8192, 256)))
-    assert (dense.maxima, dense.problem.seqlen_q, dense.problem.longest) == (None, 1023, (1023, 1023))
+    assert (dense.maxima, dense.problem.seqlen_q, dense.problem.longest) == (None, 513, (513, 513))
     assert (packed.maxima, packed.problem.seqlen_q, packed.problem.longest) == ((8192, 256), 40, (8192, 256))
     assert dense.outputs[-1] == "DB" and dense.dropout_p == np.float32(0.25)
 
