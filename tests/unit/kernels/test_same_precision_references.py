@@ -66,6 +66,21 @@ def test_every_order_of_addition_is_within_the_rounding_analysis(case: Case, dty
             assert bounded.misses(actual).max(initial=0.0) <= 1, (name, order, binary)
 
 
+def test_heads_of_a_group_continue_one_sum() -> None:
+    """The gradients of a key are those of one head with the queries of both, one product at a time."""
+    case = replace(BASE, heads_q=2, heads_k=1, batch=1, dtype="fp32")
+    known = known_of(case)
+    q, k, v, do, lse, delta = (known[name] for name in ("Q", "K", "V", "DO", "L", "D"))
+    two = same_precision.attention_backward(
+        q, k, v, do, lse, delta, case.options(known), dtype="fp32", order=Order(1)
+    )
+    q, do, lse, delta = (x.reshape(1, 1, -1, *x.shape[3:]) for x in (q, do, lse, delta))
+    one = same_precision.attention_backward(
+        q, k, v, do, lse, delta, case.options(known), dtype="fp32", order=Order(1)
+    )
+    assert np.array_equal(two[1], one[1]) and np.array_equal(two[2], one[2])
+
+
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_the_peers_round_what_kernels_round(dtype: DType) -> None:
     """A peer that forgot to round P or dS would be far closer to float64 than the dtype allows."""
