@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 from aotforge.base.progress import Report
-from aotforge.cli.flags import command
+from aotforge.cli.flags import command, make_request
 from aotforge.cli.output import Output
 from aotforge.cli.settings import HOME, ROOT
 from aotforge.cli.values import Arch, Cache, absolute, archs_of, cache_folder, job_count, names
 from aotforge.errors import UsageError
+from aotforge.pipeline.requests import CACHE_TO
 
 Functionals = Annotated[
     str, "functionals alone whose name has this regular expression, e.g. 'attn_fwd;.*fp16'"
@@ -58,7 +59,9 @@ def upstream_library(
 def upstream_images(
     checkout: Checkout,
     console: Output,
-    output: Annotated[str, "folder that gets aotriton.images, SHA256SUMS, the record and the texts"],
+    output: Annotated[
+        str | None, "folder that gets aotriton.images, SHA256SUMS, the record and the texts"
+    ] = None,
     arch: Annotated[str | None, "archs or products, separated by commas"] = None,
     triton: Packages = None,
     head_dims: HeadDims = None,
@@ -67,6 +70,9 @@ def upstream_images(
         str | None, "record.json of another build: the same archs and functionals, compared"
     ] = None,
     skip_failed: Annotated[bool, "pack an empty image for a failure and list it in the record"] = False,
+    part: Annotated[str | None, "instead of packs one of several parts, into the caches: 2/5"] = None,
+    cache_from: Annotated[str | None, "shared cache to read from (default: AOTFORGE_CACHE_FROM)"] = None,
+    cache_to: Annotated[str | None, CACHE_TO] = None,
     cache: Cache = None,
     jobs: Annotated[int | None, "worker processes at most"] = None,
 ) -> Report:
@@ -74,27 +80,34 @@ def upstream_images(
 
     ./dev upstream.images ../aotriton --arch gfx90a --head-dims 64,128 --output packs
     """
-    from aotforge.upstream.images import UpstreamRequest, build_images, read_recorded
+    from aotforge.pipeline.requests import CachedRequest
+    from aotforge.pipeline.shared_cache import shared_objects
+    from aotforge.upstream.images import UpstreamRequest, build_images, compile_part, read_recorded
 
     recorded = read_recorded(Path(record)) if record else None
     if recorded is None and not arch:
         raise UsageError("neither --arch nor --record names what to build", hint="--arch gfx90a")
+    if not output and not part:
+        raise UsageError("--output is missing", hint="--output packs, or --part 1/2 without packs")
+    places = make_request(CachedRequest, {"cache": cache, "cache_from": cache_from, "cache_to": cache_to})
     request = UpstreamRequest(
         root=ROOT,
         source=Path(checkout).absolute(),
         archs=tuple(recorded["archs"]) if recorded else archs_of(arch),
         packages=absolute(triton) or HOME / "triton-3.7.0",
-        output=Path(output).absolute(),
-        cache=cache_folder(cache),
-        environment=dict(os.environ),
+        output=Path(output or "").absolute(),
+        cache=places.cache,
+        environment=places.environment,
         head_dims=tuple(recorded["head_dims"]) if recorded else _head_dims(head_dims),
         only=recorded["only"] if recorded else _pattern(only),
         skip_failed=skip_failed,
         record=recorded,
         jobs=job_count(jobs),
     )
-    with console.build() as display:
-        return build_images(request, observer=display)
+    with console.build() as display, shared_objects(places, display.note) as shared:
+        if part:
+            return compile_part(request, part, observer=display, shared=shared)
+        return build_images(request, observer=display, shared=shared)
 
 
 @command("upstream.verify")

@@ -4,12 +4,14 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_errors, output_lock, scratch_folder, staged_folder
+from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
@@ -18,6 +20,7 @@ from aotforge.errors import CompileError, ReleaseError, UnknownNameError, listed
 from aotforge.formats.archive import Member, sha256_file, write_tar_gz
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.pipeline.display import BuildObserver
+from aotforge.pipeline.parts import PartReport, parse_part, split
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.run.release_programs import available_programs
 from aotforge.toolchain.triton import Toolchain, read_packages
@@ -108,32 +111,59 @@ class UpstreamReport:
         ]
 
 
-def build_images(request: UpstreamRequest, *, observer: BuildObserver) -> UpstreamReport:
+def build_images(
+    request: UpstreamRequest, *, observer: BuildObserver, shared: SharedObjects = NOT_SHARED
+) -> UpstreamReport:
     """Generates, compiles, packs and records. Raises UnsupportedError, CompileError, ToolchainError,
     OutputError, CacheError, and ReleaseError where the result is not the recorded one; then the output folder
     is as before."""
+    with (
+        output_lock(request.output),
+        _generated(request, observer) as build,
+        staged_folder(request.output, known=RECORD) as staged,
+    ):
+        with Cache(request.cache, shared) as cache:
+            build.compile(cache)
+        observer.stage("packing")
+        build.pack()
+        with output_errors(request.output):
+            return build.write(staged)
+
+
+def compile_part(
+    request: UpstreamRequest, part: str, *, observer: BuildObserver, shared: SharedObjects = NOT_SHARED
+) -> PartReport:
+    """Compiles one of several parts into the caches, for `build_images` to find there. Raises as it does."""
+    number, count = parse_part(part)
+    with _generated(request, observer) as build, Cache(request.cache, shared) as cache:
+        made = build.compile(cache, number, count)
+    return PartReport(
+        part=f"{number}/{count}",
+        images=made,
+        packs=request.archs,
+        compiled=build.compiled,
+        cached=made - build.compiled,
+        executed=0,
+        known=0,
+    )
+
+
+@contextmanager
+def _generated(request: UpstreamRequest, observer: BuildObserver) -> Iterator["_Build"]:
+    """The jobs of a request."""
     checkout = open_checkout(request.source, request.environment)
     settings = generator_settings(request.head_dims)
     toolchain = read_packages(request.packages)
     programs = available_programs()
     if not programs.sandbox:
         observer.note("bubblewrap does not work here: AOTriton's generator runs without a sandbox")
-    with (
-        output_lock(request.output),
-        scratch_folder(request.cache / "upstream", "build-") as folder,
-        staged_folder(request.output, known=RECORD) as staged,
-    ):
+    with scratch_folder(request.cache / "upstream", "build-") as folder:
         generator = Generator(
             checkout=checkout, packages=request.packages, folder=folder, programs=programs, settings=settings
         )
         observer.stage("generating")
         generator.generate(request.archs)
-        build = _Build(request, checkout, toolchain, generator, observer)
-        build.compile()
-        observer.stage("packing")
-        build.pack()
-        with output_errors(request.output):
-            return build.write(staged)
+        yield _Build(request, checkout, toolchain, generator, observer)
 
 
 @dataclass
@@ -171,17 +201,20 @@ class _Build:
         self.failed: dict[str, str] = {}
         self.compiled, self.seconds = 0, 0.0
 
-    def compile(self) -> None:
-        """Compiles what the cache lacks. Raises CompileError with commands, unless failures are skipped."""
+    def compile(self, cache: Cache, number: int = 1, count: int = 1) -> int:
+        """Compiles what the cache lacks of one of several parts. Returns how many jobs that are.
+
+        Raises CompileError with commands, unless failures are skipped.
+        """
         self.observer.stage("compiling")
-        cache = Cache(self.request.cache)
-        jobs = list({job.key: job for job in self.jobs.values()}.values())
+        jobs = split(list({job.key: job for job in self.jobs.values()}.values()), count)[number - 1]
         try:
             self._images = self._compile(jobs, cache)
         except CompileError:
             if not self.request.skip_failed or not self.failed:
                 raise
             self._images = self._compile([job for job in jobs if job.key not in self.failed], cache)
+        return len(jobs)
 
     def _compile(self, jobs: Sequence[CompileJob], cache: Cache) -> ImageSet:
         plan = Plan(

@@ -29,7 +29,7 @@ from aotforge.pipeline.display import BuildDisplay
 from aotforge.publish.upload import read_release_folder
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.model import load_release_manifest
-from aotforge.upstream.images import UpstreamRequest, build_images, read_recorded
+from aotforge.upstream.images import UpstreamRequest, build_images, compile_part, read_recorded
 from aotforge.upstream.library import LibraryRequest, build_library
 from aotforge.upstream.release import PackagingRequest, make_release
 from aotforge.upstream.verify import VerifyReport, VerifyRequest, verify_images
@@ -139,6 +139,18 @@ def test_second_build_compiles_nothing_and_gives_the_recorded_bytes(
     (tmp_path / "old.json").write_text('{"record": 0}')
     with pytest.raises(ReleaseError, match="as a record of images: it is of another version"):
         read_recorded(tmp_path / "old.json")
+
+
+def test_parts_fill_the_cache_of_a_build(
+    request_of: Callable[[Path], UpstreamRequest], packs: Path, tmp_path: Path
+) -> None:
+    request = replace(request_of(tmp_path / "packs"), cache=tmp_path / "cache")
+    parts = [compile_part(request, f"{number}/2", observer=QUIET) for number in (1, 2)]
+    assert [part.compiled for part in parts] == [part.images for part in parts]
+    assert sum(part.images for part in parts) == 9 and all(part.images for part in parts)
+    assert not request.output.exists()
+    assert build_images(request, observer=QUIET).compiled == 0
+    assert (request.output / SUMS).read_bytes() == (packs / SUMS).read_bytes()
 
 
 def test_release_is_signed_published_and_dropped_in(prefix: Path, packs: Path, tmp_path: Path) -> None:
@@ -284,7 +296,7 @@ def test_refused_requests(request_of: Callable[[Path], UpstreamRequest], tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.skipif(not NAMED, reason="needs AOTFORGE_AOTRITON")
-def test_images_of_a_real_checkout_are_the_same_in_two_builds(tmp_path: Path) -> None:
+def test_a_real_checkout_is_the_same_in_two_builds_and_its_images_are_executed(tmp_path: Path) -> None:
     """With `pip install --target .aotforge/triton-3.7.0 triton==3.7.0 numpy pandas PyYAML`."""
     request = UpstreamRequest(
         root=ROOT,
@@ -302,3 +314,16 @@ def test_images_of_a_real_checkout_are_the_same_in_two_builds(tmp_path: Path) ->
     again = replace(request, output=tmp_path / "again", cache=tmp_path / "other")
     assert build_images(again, observer=QUIET).compiled == report.compiled
     assert (again.output / SUMS).read_bytes() == (request.output / SUMS).read_bytes()
+    built = []
+    for name in ("prefix", "again-prefix"):
+        same = {n: getattr(request, n) for n in ("source", "archs", "packages", "environment", "head_dims")}
+        build_library(LibraryRequest(output=tmp_path / name, cache=CACHE, **same), observer=QUIET)
+        built.append((tmp_path / name / SUMS).read_bytes())
+    assert built[0] == built[1]
+    needed = VerifyRequest(root=ROOT, prefix=tmp_path / "prefix", images=request.output, cache=CACHE)
+    verdicts = verify_images(needed, observer=QUIET)
+    verdicts.require_passed()
+    assert {image.functional.partition(";")[0] for image in verdicts.of("passed")} >= {
+        "amd-gfx90a/flash/attn_fwd"
+    }
+    assert len(verdicts.of("passed")) >= 21
