@@ -7,6 +7,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from aotforge.base.files import scratch_folder
+from aotforge.base.hazards import Hazards, load_hazards
 from aotforge.base.machine import available_cpus
 from aotforge.errors import ExecutionError, ReleaseError, ToolchainError, VerifyError
 from aotforge.formats.archive import sha256_file, unpack
@@ -40,8 +42,11 @@ from aotforge.upstream.calls import (
     stored_shape,
 )
 from aotforge.upstream.images import IMAGES, RECORD, TEXTS, read_recorded
+from aotforge.verify.hazards import find_hazards
 from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
 from kernels.flash.call import DTYPE_KEY, Dropout
+from vgpu.emulator.listing import parse_listing
+from vgpu.emulator.targets import emulated_target
 from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment, find_compiler
 
 _CLIENT = Path(__file__).parent / "client.cpp"
@@ -63,7 +68,7 @@ Outcome = Literal["passed", "failed", "not executed"]
 @dataclass
 class ImageVerdict:
     """Result of the calls that an image served, `dense` of them dense. `worst`: the largest share of what the
-    rule allows."""
+    rule allows; `hazards`: those in the image's code, which the virtual GPU does not show."""
 
     functional: str
     entry: str
@@ -72,6 +77,7 @@ class ImageVerdict:
     dense: int = 0
     worst: float = 0.0
     failure: str = ""
+    hazards: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -93,6 +99,11 @@ class VerifyReport:
     def of(self, outcome: Outcome) -> list[ImageVerdict]:
         """The images with an outcome."""
         return [image for image in self.images if image.outcome == outcome]
+
+    @property
+    def hazards(self) -> Counter[str]:
+        """How many images have each hazard, which AOTriton does not cure."""
+        return Counter(name for image in self.images for name in image.hazards)
 
     def fields(self) -> dict[str, Any]:
         """For JSON."""
@@ -116,6 +127,7 @@ class VerifyReport:
             *rows,
             *(f"failed: {image.functional} {image.entry}: {image.failure}" for image in self.of("failed")),
             *(f"refused: {call}" for call in self.refused),
+            *(f"hazard {name}: {count} images" for name, count in sorted(self.hazards.items())),
             f"{len(self.of('passed'))} of {len(self.images)} images passed in {self.calls} calls, "
             f"{len(self.of('failed'))} failed, {len(self.of('not executed'))} were not executed: no table "
             f"selects them for these calls; at most {worst:.2f} of what the verdict rule allows",
@@ -183,6 +195,12 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
             for number, ((arch, choices), group) in enumerate(zip(wanted, groups, strict=True), 1):
                 observer.stage(f"calls {number} of {len(wanted)}: {choices.label} on {arch}")
                 made.merge(group.result())
+            observer.stage("hazards")
+            own = [(verdict, _arch_of(verdict, record["archs"])) for verdict in verdicts.values()]
+            table = load_hazards(request.root / "manifests")
+            texts = [(folder / "asm" / f"{verdict.sha256}.s", arch, table) for verdict, arch in own]
+            for (verdict, _), names in zip(own, pool.map(hazards_in, texts, chunksize=8), strict=True):
+                verdict.hazards = names
         digest = sha256_file(prefix / "lib" / _LIBRARY)
     return VerifyReport(
         library=digest,
@@ -203,15 +221,32 @@ def _make_calls(
     return made
 
 
+def hazards_in(image: tuple[Path, str, Hazards]) -> tuple[str, ...]:
+    """Names of the hazards in the text of an image."""
+    text, arch, table = image
+    if all(hazard.found == "results" for hazard in table.of(arch).values()):
+        return ()
+    listing = parse_listing(text.read_text("utf-8"))
+    return tuple(
+        line.removeprefix("hazard ").partition(":")[0]
+        for line in find_hazards(listing, emulated_target(arch), table)
+    )
+
+
+def _arch_of(image: ImageVerdict, archs: Sequence[str]) -> str:
+    arch = image.entry.rpartition("arch=")[2]
+    return arch if arch in archs else archs[0]
+
+
 def _wanted(archs: Sequence[str], images: Iterable[ImageVerdict]) -> dict[tuple[str, Choices], set[str]]:
     """Kernels of each arch and choices that calls have."""
     kernels_of: dict[tuple[str, Choices], set[str]] = {}
     for image in images:
         choices = read_choices(image.functional)
         if choices:
-            arch = image.entry.rpartition("arch=")[2]
+            arch = _arch_of(image, archs)
             kernel = image.functional.partition(";")[0].rpartition("/")[2]
-            kernels_of.setdefault((arch if arch in archs else archs[0], choices), set()).add(kernel)
+            kernels_of.setdefault((arch, choices), set()).add(kernel)
     return {key: kernels for key, kernels in sorted(kernels_of.items()) if "attn_fwd" in kernels}
 
 
