@@ -11,6 +11,7 @@ import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from vgpu.code_object import CodeObjectError, read_elf
@@ -98,7 +99,7 @@ def _places(assembled: bytes, text: str, kernel: str) -> Places:
     """The section's numbers count from the beginning of their functions."""
     elf = read_elf(assembled)
     section = elf.section(_SECTION).data
-    marks = list(_marks(text, kernel))
+    marks = _marks(text, kernel)
     names = list(_listed(marks))
     if len(section) != 4 * len(names):
         raise DecodeError(f"the assembly text of {kernel} has a section {_SECTION} of its own")
@@ -182,8 +183,8 @@ def check_text(text: str) -> None:
         if not content:
             continue
         valid = _METADATA.fullmatch(content) if metadata else _is_written(content)
-        quoted = re.sub(r"\\.", "", line)
-        if not valid or "/*" in line or quoted.count('"') % 2:
+        quotes = re.sub(r"\\.", "", line).count('"') if '"' in line else 0
+        if not valid or "/*" in line or quotes % 2:
             raise DecodeError(
                 f"the text has a line that compilers do not write: {content[:80]}",
                 cause="it was altered, or an assembler's directives were added to it",
@@ -193,9 +194,11 @@ def check_text(text: str) -> None:
 
 def _is_written(content: str) -> bool:
     """Whether compilers write a line outside of the metadata."""
+    if _INSTRUCTION.fullmatch(content) or content == ".text":
+        return True
     first = content.split(maxsplit=1)[0]
-    complete = any(pattern.fullmatch(content) for pattern in (_PADDING, _SET, _INSTRUCTION))
-    return content == ".text" or complete or bool(_DIRECTIVE.fullmatch(first) or LABEL.match(content))
+    complete = _PADDING.fullmatch(content) or _SET.fullmatch(content)
+    return bool(complete or _DIRECTIVE.fullmatch(first) or LABEL.match(content))
 
 
 def assemble(text: str, arch: str) -> bytes:
@@ -234,13 +237,15 @@ def link(objects: bytes) -> bytes:
         return target.read_bytes()
 
 
-def _marks(text: str, kernel: str) -> Iterator[tuple[int, str, str]]:
+@lru_cache(maxsize=1)
+def _marks(text: str, kernel: str) -> tuple[tuple[int, str, str], ...]:
     """Numbers of the lines of instructions and labels, their functions, and names of labels."""
-    known, owner = functions(text), kernel
+    known, owner, marks = functions(text), kernel, []
     for number, content in instruction_lines(text, kernel):
         label = content[:-1] if content.endswith(":") else ""
         owner = label if label in known else owner
-        yield number, owner, label
+        marks.append((number, owner, label))
+    return tuple(marks)
 
 
 def _listed(marks: Iterable[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
@@ -256,7 +261,7 @@ def _listed(marks: Iterable[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _instrumented(text: str, kernel: str) -> str:
-    marks = list(_marks(text, kernel))
+    marks = _marks(text, kernel)
     lines = text.splitlines()
     for count, number in enumerate(number for number, _, label in marks if not label):
         lines[number - 1] = f"{_BEGIN.format(count)}:\n{lines[number - 1]}\n{_END.format(count)}:"

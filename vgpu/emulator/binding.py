@@ -49,6 +49,11 @@ _REALS_16, _REALS_32 = (
 """Inline constants, as the small integers."""
 
 
+_NUMBERS = frozenset({"offset", "offset0", "offset1", "clamp", "dst_sel", "dst_unused"})
+_BITS = frozenset({"op_sel", "neg_lo", "neg_hi"})
+"""Modifiers that are fields of the structure, 0 without them."""
+
+
 class Binder:
     """Binds lines for one target. `registers`: how many VGPRs and AGPRs the kernel has."""
 
@@ -193,9 +198,9 @@ class Binder:
             raise DecodeError("dst_sel without dst_unused, whose default depends on the assembler")
         if self._target.generation > 10 and number(values, "bound_ctrl", 1) != 1:
             raise DecodeError("bound_ctrl other than 1, which has the opposite meaning on gfx10 and earlier")
-        for name in ("offset", "offset0", "offset1", "clamp", "dst_sel", "dst_unused"):
+        for name in values.keys() & _NUMBERS:
             setattr(bound, name, number(values, name))
-        for name in ("op_sel", "neg_lo", "neg_hi"):
+        for name in values.keys() & _BITS:
             setattr(bound, name, bits(values, name, 0))
         bound.op_sel_hi = bits(values, "op_sel_hi", 7 if entry.form == "packed" else 0)
         bound.addressing = (_OFFEN if "offen" in values else 0) | self._target.resource_rules << 2

@@ -9,6 +9,7 @@ gfx10 and gfx11 count stores separately (vscnt); gfx12 has loadcnt, storecnt, ds
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 
 from vgpu.emulator import native
 from vgpu.emulator.decoded import Line, Operand
@@ -60,6 +61,8 @@ def counted(name: str, target: EmulatedTarget, *, returns: bool) -> int:
 def waited(line: Line, target: EmulatedTarget) -> Mapping[int, int]:
     """How many operations of each kind may be outstanding after a wait; empty for others. Raises
     DecodeError."""
+    if not line.name.startswith("s_wait"):
+        return {}
     tail = line.text[len(line.text.split()[0]) :].strip()
     if line.name == "s_wait_idle":
         return dict.fromkeys((LOADS, STORES, LOCAL, SCALAR), 0)
@@ -159,9 +162,16 @@ def _registers(bound: native.Instruction, line: Line, entry: Entry) -> tuple[Spa
         reads.append((_M0, 1))
     if "VCC_LO" in entry.code:
         reads.append((native.VCC_LO, 2))
-    writes += [(SCC, 1)] * bool(_WRITES_SCC.search(entry.code))
-    reads += [(SCC, 1)] * bool(_READS_SCC.search(entry.code))
+    read_scc, written_scc = _scc_uses(entry.code)
+    writes += [(SCC, 1)] * written_scc
+    reads += [(SCC, 1)] * read_scc
     return reads, writes
+
+
+@cache
+def _scc_uses(code: str) -> tuple[bool, bool]:
+    """Whether the code of an instruction reads SCC, and whether it writes it."""
+    return bool(_READS_SCC.search(code)), bool(_WRITES_SCC.search(code))
 
 
 def _operand(operand: native.Operand) -> Spans:
@@ -202,14 +212,14 @@ _INVALIDATIONS = {
 def _coherence(line: Line, target: EmulatedTarget) -> int:
     """LLVM's "User Guide for AMDGPU Backend", memory model: bits of loads and stores that are atomic for the
     device, and what the invalidations after them reach."""
+    if not line.name.startswith(("global_", "buffer_", "flat_")):
+        return 0
     words = set(line.text.split())
     wide = bool(words & {"sc1", "scope:SCOPE_DEV", "scope:SCOPE_SYS"})
     if line.name in {"buffer_inv", "global_inv"}:
         return (_GROUP | _DEVICE) if wide else _GROUP if words & {"sc0", "scope:SCOPE_SE"} else 0
     loads = "_load_" in line.name and "glc" in words and target.generation < 12
-    if line.name.startswith(("global_", "buffer_", "flat_")) and line.name not in _INVALIDATIONS:
-        return _COHERENT * (wide or loads)
-    return _INVALIDATIONS.get(line.name, 0)
+    return _INVALIDATIONS.get(line.name, _COHERENT * (wide or loads))
 
 
 def _sources(line: Line, entry: Entry, first: int) -> list[Operand]:

@@ -63,6 +63,9 @@ def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
     code, complete, found = True, False, False
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split(";")[0].split("//")[0].rstrip()
+        if code and line[:1] == "\t" and line[1:2].isalpha():  # an instruction, as most lines are
+            yield number, line[1:]
+            continue
         if line.strip() == ".amdgpu_metadata":
             break
         if section := _SECTION.match(line):
@@ -112,11 +115,10 @@ def _single(text: str, number: int, all_text: str) -> Line:
     name = mnemonic[: suffix.start()] if suffix else mnemonic
     if name.startswith("v_dual_"):
         name, encoding = name.replace("v_dual_", "v_"), "dual"
-    line = Line(number=number, text=all_text, name=name, encoding=encoding, operands=())
     if name in UNPARSED:  # counters and hints in notations of their own
         if name == "s_sendmsg" and tail not in MESSAGES:
             raise DecodeError(f"unknown message {tail}")
-        return line
+        return Line(number=number, text=all_text, name=name, encoding=encoding, operands=())
     # commas and spaces inside brackets and parentheses belong to what is before them
     words = _WORD.findall(tail)
     count = next((i for i, word in enumerate(words) if is_modifier(word)), len(words))
@@ -128,4 +130,11 @@ def _single(text: str, number: int, all_text: str) -> Line:
         *map(operand, pieces[: len(pieces) - len(labels)]),
         *(Operand(text=label, space="label") for label in labels),
     )
-    return replace(line, operands=parsed, modifiers=modifiers(words[count:]))
+    return Line(
+        number=number,
+        text=all_text,
+        name=name,
+        encoding=encoding,
+        operands=parsed,
+        modifiers=modifiers(words[count:]),
+    )
