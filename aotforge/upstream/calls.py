@@ -17,7 +17,7 @@ from aotforge.verify.interpreter.number_formats import EPSILON, DType, decode, e
 from aotforge.verify.tensors import Float
 from kernels.flash.bounds import bounds
 from kernels.flash.call import TOP_LEFT, Bias, Case, Dropout
-from kernels.flash.expectations import BINARY, expected_of, known_of, orders_of
+from kernels.flash.expectations import BINARY, orders_of, same_precision_results
 from kernels.flash.philox import philox
 from kernels.flash.problems import COMPACT
 from kernels.flash.reference import Mask, Options
@@ -44,16 +44,16 @@ FORWARD_ALONE = -1
 _QUERIES, _KEYS = (40, 0, 7), (70, 5, 12)
 _TYPES: Mapping[str, DType] = {"*fp16": "fp16", "*bf16": "bf16", "*fp32": "fp32"}
 _CHOICE = re.compile(r"(\w+)='?([^;']*)'?")
-_KERNELS: Mapping[str, tuple[str, str, str]] = {
-    # name in `kernels.flash.bounds`, kernel and output of our expectations
-    "Out": ("out", "attn_fwd", "Out"),
-    "L": ("lse", "attn_fwd", "L"),
-    "DQ": ("dq", "bwd_dq", "DQ"),
-    "DK": ("dk", "bwd_dk_dv", "DK"),
-    "DV": ("dv", "bwd_dk_dv", "DV"),
-    "DB": ("db", "bwd_dq", "DB"),
+_BOUNDS: Mapping[str, str] = {
+    "Out": "out",
+    "L": "lse",
+    "DQ": "dq",
+    "DK": "dk",
+    "DV": "dv",
+    "DB": "db",
 }
-OUTPUTS = tuple(_KERNELS)
+"""Names in `kernels.flash.bounds`."""
+OUTPUTS = tuple(_BOUNDS)
 """Of calls with a bias; the last one is its gradient."""
 
 
@@ -244,58 +244,49 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
             own["Q"], own["K"], own["V"], own["DO"], problem.options(inputs, part), dtype=problem.dtype
         )
         for name in names:
-            result = _KERNELS[name][0]
+            result = _BOUNDS[name]
             part.of(name, values[name])[...] = bounded[result].value
             part.of(name, errors[name])[...] = bounded[result].error
-    alternatives = [problem]
-    mixed: dict[str, list[Float]] = {}
+    pairs = [(problem, problem)]
     if problem.bias and problem.dtype != "fp32":
         # AOTriton multiplies a bias by log2(e), and in the backward by 1 / sm_scale, in the tensors' type
-        alternatives += [replace(problem, factor=factor) for factor in (np.log2(np.e), 1 / problem.sm_scale)]
-        scaled = _gradients(alternatives[2], known_of(alternatives[1]), Order(), binary=True)
-        mixed = {name: [values] for name, values in scaled.items()}
+        scaled, rescaled = (
+            replace(problem, factor=factor) for factor in (np.log2(np.e), 1 / problem.sm_scale)
+        )
+        pairs += [(scaled, scaled), (scaled, rescaled)]
         largest = float(np.abs(inputs["B"]).max(initial=0.0))
         for name in names:
             errors[name] *= 1 + 4 * largest  # a probability's is one rounding, and these four of its score
         errors["L"] += 2 * EPSILON[problem.dtype] * largest
-    if problem.dtype == "fp32":  # errors of L and D are as large as those of the gradients' own sums
-        mixed = _chained(problem, inputs)
-    expected = {}
-    for name in names:
-        _, kernel, output = _KERNELS[name]
-        of_output = [expected_of(kernel, alternative)[output] for alternative in alternatives]
-        same_precision = [result for expectation in of_output for result in expectation.same_precision]
-        expected[name] = replace(
-            of_output[0],
+    results = [result for forward, backward in pairs for result in _same_precision(forward, backward)]
+    return {
+        name: Expected(
             bounded=Bounded(value=values[name], error=errors[name]),
-            same_precision=same_precision + mixed.get(name, []),
+            same_precision=[result[name] for result in results],
+            dtype="fp32" if name == "L" else problem.dtype,
         )
-    return expected
+        for name in names
+    }
 
 
-def _chained(problem: Problem, inputs: Mapping[str, Float]) -> dict[str, list[Float]]:
-    """Gradients in the same precision, from what a forward and a preprocessing in it have stored."""
-    forward = expected_of("attn_fwd", problem)
-    results: dict[str, list[Float]] = {}
-    same = (forward[name].same_precision for name in ("Out", "L"))
-    for order, out, lse in zip(orders_of("attn_fwd", problem), *same, strict=True):
-        stored = {**inputs, "L": lse, "D": preprocess(out, inputs["DO"], order=order)}
-        for name, values in _gradients(problem, stored, order, binary=order in BINARY).items():
-            results.setdefault(name, []).append(values)
-    return results
+def _same_precision(forward: Problem, backward: Problem) -> Iterator[dict[str, Float]]:
+    """What a forward stores, and the gradients from it, in each order of addition."""
+    inputs = forward.inputs()
+    orders = orders_of("attn_fwd", forward)
+    for order, made in zip(orders, same_precision_results("attn_fwd", forward), strict=True):
+        delta = preprocess(made["Out"], inputs["DO"], order=order)
+        yield made | _gradients(backward, {**inputs, "L": made["L"], "D": delta}, order)
 
 
-def _gradients(
-    problem: Problem, stored: Mapping[str, Float], order: Order, *, binary: bool
-) -> dict[str, Float]:
-    """In the same precision, from L and D as a forward has stored them."""
+def _gradients(problem: Problem, stored: Mapping[str, Float], order: Order) -> dict[str, Float]:
+    """In the same precision, from the inputs, L and D."""
     gradients = {name: np.zeros(problem.shape(name)) for name in problem.outputs[2:]}
     for part in problem.parts():
         own = part.all_of(stored)
         q, k, v, do, lse, delta = (own[name] for name in ("Q", "K", "V", "DO", "L", "D"))
         options = problem.options(stored, part)
         results = attention_backward(
-            q, k, v, do, lse, delta, options, dtype=problem.dtype, order=order, binary=binary
+            q, k, v, do, lse, delta, options, dtype=problem.dtype, order=order, binary=order in BINARY
         )
         for name, values in zip(("DQ", "DK", "DV", "DB"), results, strict=True):
             if name in gradients:

@@ -119,6 +119,11 @@ def orders_of(kernel: str, problem: Problem) -> tuple[Order, ...]:
     return _ORDERS + (_STRIDED if problem.dtype == "fp32" else ())
 
 
+def same_precision_results(kernel: str, problem: Problem) -> list[dict[str, Float]]:
+    """The kernel's outputs in each of `orders_of`."""
+    return _stored(_TOGETHER.get(kernel, (kernel,)), problem, orders_of(kernel, problem))
+
+
 @lru_cache(maxsize=64)
 def _stored(kernels: tuple[str, ...], problem: Problem, orders: tuple[Order, ...]) -> list[dict[str, Float]]:
     """The outputs in every order of addition."""
