@@ -222,9 +222,9 @@ def _make_calls(
 
 
 def hazards_in(image: tuple[Path, str, Hazards]) -> tuple[str, ...]:
-    """Names of the hazards in the text of an image."""
+    """Names of the hazards in the text of an image; an empty one has neither."""
     text, arch, table = image
-    if all(hazard.found == "results" for hazard in table.of(arch).values()):
+    if not text.exists() or all(hazard.found == "results" for hazard in table.of(arch).values()):
         return ()
     listing = parse_listing(text.read_text("utf-8"))
     return tuple(
