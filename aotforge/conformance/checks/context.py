@@ -68,8 +68,8 @@ class CheckContext:
         with `files` alone."""
         hip, headers = hip or standin_hip(self.checkout), self.prefix / "include"
         alone = files is not None
-        if self.upstream:  # HIP is not there to link with
-            flags = [*flags, "-Wl,--allow-shlib-undefined"]
+        if self.upstream:  # HIP is not there, neither to link with nor to load
+            flags = [*flags, "-Wl,--as-needed,--allow-shlib-undefined"]
         return compile_program(
             compiler,
             source,
