@@ -17,6 +17,23 @@ _HEAD_DIMS = "AOTRITON_FLASH_BLOCK_DMODEL"
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckoutRequest:
+    """Something for `archs` from the checkout `source`, with the Triton in `packages`.
+
+    `head_dims`: those of the generator, all when empty.
+    """
+
+    source: Path
+    archs: tuple[str, ...]
+    packages: Path
+    output: Path
+    cache: Path
+    environment: Mapping[str, str]
+    head_dims: tuple[int, ...] = ()
+    jobs: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AotritonCheckout:
     """A checkout of a version whose layout is known."""
 

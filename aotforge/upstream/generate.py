@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aotforge.base.progress import Observer
 from aotforge.errors import CompileError, UnsupportedError
 from aotforge.formats.archive import unpack
-from aotforge.run.release_programs import ProgramResult, ReleasePrograms
+from aotforge.run.release_programs import ProgramResult, ReleasePrograms, available_programs
 from aotforge.upstream.checkout import AotritonCheckout
 
 _SECONDS = 3600.0
@@ -25,6 +26,14 @@ for module, *arguments in json.load(sys.stdin):
             raise
 """
 """Modules as `python -m` runs them, in one process."""
+
+
+def find_sandbox(observer: Observer) -> ReleasePrograms:
+    """For programs of a checkout; a note where there is none."""
+    programs = available_programs()
+    if not programs.sandbox:
+        observer.note("bubblewrap does not work here: AOTriton's own programs run without a sandbox")
+    return programs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,9 @@ from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.parts import PartReport, parse_part, split
 from aotforge.plan.model import CompileJob, Plan
-from aotforge.run.release_programs import available_programs
 from aotforge.toolchain.triton import Toolchain, read_packages
-from aotforge.upstream.checkout import AotritonCheckout, generator_settings, open_checkout
-from aotforge.upstream.generate import Generator
+from aotforge.upstream.checkout import AotritonCheckout, CheckoutRequest, generator_settings, open_checkout
+from aotforge.upstream.generate import Generator, find_sandbox
 from aotforge.upstream.jobs import (
     make_jobs,
     parse_job_lines,
@@ -39,26 +38,16 @@ IMAGES, RECORD, TEXTS = "aotriton.images", "record.json", "asm.tar.gz"
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpstreamRequest:
-    """Packs of `archs` from the checkout `source`, with the Triton in `packages`.
-
-    `head_dims`: those of the generator, all when empty; `only`: a regular expression that a functional's
-    label has; `skip_failed`: pack an empty image, as AOTriton's build does, and list it in the record;
-    `record`: that of a build which this one must reproduce.
+class UpstreamRequest(CheckoutRequest):
+    """Packs. `root`: this project; `only`: a regular expression that a functional's label has; `skip_failed`:
+    pack an empty image, as AOTriton's build does, and list it in the record; `record`: that of a build which
+    this one must reproduce.
     """
 
     root: Path
-    source: Path
-    archs: tuple[str, ...]
-    packages: Path
-    output: Path
-    cache: Path
-    environment: Mapping[str, str]
-    head_dims: tuple[int, ...] = ()
     only: str = ""
     skip_failed: bool = False
     record: Mapping[str, Any] | None = None
-    jobs: int | None = None
 
     def command(self, only: str) -> str:
         """The command line of this request for other functionals."""
@@ -154,9 +143,7 @@ def _generated(request: UpstreamRequest, observer: BuildObserver) -> Iterator["_
     checkout = open_checkout(request.source, request.environment)
     settings = generator_settings(request.head_dims)
     toolchain = read_packages(request.packages)
-    programs = available_programs()
-    if not programs.sandbox:
-        observer.note("bubblewrap does not work here: AOTriton's generator runs without a sandbox")
+    programs = find_sandbox(observer)
     with scratch_folder(request.cache / "upstream", "build-") as folder:
         generator = Generator(
             checkout=checkout, packages=request.packages, folder=folder, programs=programs, settings=settings

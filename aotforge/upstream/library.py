@@ -4,21 +4,25 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from aotforge.base.files import output_errors, output_lock, scratch_folder, staged_folder
-from aotforge.errors import RuntimeBuildError, ToolchainError, UnsupportedError
+from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.library.build_tools import Tools, find_tools
 from aotforge.library.cmake_build import cmake_commands
 from aotforge.pipeline.display import BuildObserver
-from aotforge.run.release_programs import available_programs
-from aotforge.upstream.checkout import AotritonCheckout, generator_settings, open_checkout, revision_settings
-from aotforge.upstream.generate import PYTHON, Generator
+from aotforge.upstream.checkout import (
+    AotritonCheckout,
+    CheckoutRequest,
+    generator_settings,
+    open_checkout,
+    revision_settings,
+)
+from aotforge.upstream.generate import PYTHON, Generator, find_sandbox
 from vgpu.hip.build_hip import build_virtual_hip
 
 RECORD = "library.json"
@@ -54,22 +58,10 @@ _STANDARD = ("functional", "string", "string_view", "vector")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LibraryRequest:
-    """The library for `archs` of the checkout `source`.
+class LibraryRequest(CheckoutRequest):
+    """The library. `hip`: a folder of ROCm or of its headers, by default those in the Triton."""
 
-    `hip`: a folder of ROCm or of its headers, by default those in the Triton of `packages`; `head_dims`:
-    as of the images.
-    """
-
-    source: Path
-    archs: tuple[str, ...]
-    packages: Path
-    output: Path
-    cache: Path
-    environment: Mapping[str, str]
-    head_dims: tuple[int, ...] = ()
     hip: Path | None = None
-    jobs: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +94,7 @@ def build_library(request: LibraryRequest, *, observer: BuildObserver) -> Librar
     checkout = open_checkout(request.source, request.environment)
     tools = find_tools(request.environment)
     headers, version = _find_hip(request)
-    programs = available_programs()
-    if not programs.sandbox:
-        observer.note("bubblewrap does not work here: AOTriton's build runs without a sandbox")
+    programs = find_sandbox(observer)
     with (
         output_lock(request.output),
         scratch_folder(request.cache / "upstream", "library-") as folder,
@@ -253,19 +243,10 @@ def _precompiled(checkout: AotritonCheckout, folder: Path) -> Path:
 
 
 def _make_relocatable(prefix: Path) -> None:
-    """Replaces the prefix in the package for CMake by its place. Raises UnsupportedError if another file has
-    it."""
+    """Replaces the prefix in the package for CMake by its place."""
     for path in prefix.glob("lib/cmake/aotriton/*.cmake"):
         text = path.read_text("utf-8").replace(
             f'set(_IMPORT_PREFIX "{prefix}")',
             'get_filename_component(_IMPORT_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)',
         )
         path.write_text(text.replace(f"{prefix}/", "${_IMPORT_PREFIX}/"), "utf-8")
-    own = str(prefix.parent).encode()
-    for path in prefix.rglob("*"):
-        if path.is_file() and own in path.read_bytes():
-            raise UnsupportedError(
-                f"{path.relative_to(prefix)} has the path of the build folder",
-                cause="a file of AOTriton's that 0.13b does not have",
-                hint="check out 0.13b",
-            )

@@ -423,7 +423,7 @@ def _joined(prefix: Path, images: Path, folder: Path) -> Path:
     try:
         library = (prefix / "lib" / _LIBRARY).resolve(strict=True)
         shutil.copyfile(library, made / "lib" / _LIBRARY)
-        for name in set(read_library(library).sonames) - {_LIBRARY}:
+        for name in set(_read_library(library).sonames) - {_LIBRARY}:
             (made / "lib" / name).symlink_to(_LIBRARY)
         shutil.copytree(prefix / "include", made / "include")
     except OSError as error:
@@ -437,7 +437,7 @@ def _joined(prefix: Path, images: Path, folder: Path) -> Path:
     return made
 
 
-def read_library(library: Path) -> SharedLibrary:
+def _read_library(library: Path) -> SharedLibrary:
     """Raises ReleaseError for another file than a library, OSError."""
     try:
         return read_shared_library(library)
@@ -447,7 +447,7 @@ def read_library(library: Path) -> SharedLibrary:
 
 def _hip_major(library: Path) -> int:
     """HIP's release that the library is linked with. Raises ReleaseError."""
-    needed = read_library(library).needed
+    needed = _read_library(library).needed
     majors = [match[1] for name in needed if (match := re.fullmatch(r"libamdhip64\.so\.(\d+)", name))]
     return int(majors[0]) if majors else 7
 
