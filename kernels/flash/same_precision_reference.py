@@ -35,6 +35,8 @@ Double = npt.NDArray[np.float64]
 _LOG2E, _LN2 = np.float32(np.log2(np.e)), np.float32(np.log(2.0))
 _ZERO = np.float32(-1000.0)
 """The exponential of this and of all below is 0 in float32."""
+_CACHED = 1 << 16
+"""As many elements of a sum stay in a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,23 @@ def _product(a: Single, b: Single, order: Order, total: Single | None = None) ->
     """a @ b, added to `total`."""
     left, right = a.astype(np.float64), b.astype(np.float64)
     total = np.zeros((a.shape[0], b.shape[1]), dtype=np.float32) if total is None else total
+    if order.products == 1 and order.bits is None:
+        return _in_turn(total, left, right, order)
     for inner in _blocks(a.shape[1], order):
         total = _added(total, left[:, inner], right[inner], order)
+    return total
+
+
+def _in_turn(total: Single, left: Double, right: Double, order: Order) -> Single:
+    """As `_added` for each single product, without new arrays for each."""
+    total, columns, rows = total.copy(), np.ascontiguousarray(left.T), _CACHED // max(right.shape[1], 1) + 1
+    for start in range(0, len(total), rows):
+        part = slice(start, start + rows)
+        term = np.empty(total[part].shape)
+        for (inner,) in _blocks(len(right), order):
+            np.multiply(columns[inner, part, None], right[inner], out=term)
+            term += total[part]
+            total[part] = term
     return total
 
 
