@@ -123,6 +123,8 @@ def upstream_verify(
 
     ./dev upstream.verify /opt/aotriton packs
     """
+    # its processes keep every CPU busy, and threads of numpy would wait in loops
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     from aotforge.upstream.verify import VerifyRequest, verify_images
 
     request = VerifyRequest(

@@ -1,9 +1,10 @@
 // Attention calls through AOTriton 0.13's interface, forward and backward, on whatever HIP there is.
-//   client IN OUT RECORD DTYPE HEADS_Q HEADS_K HEAD_DIM CAUSAL SM_SCALE DROPOUT_P SEED OFFSET1 OFFSET2 SEQUENCES BIAS_ROW < CELLS
-// IN: cumulative lengths of queries and of keys (int32, SEQUENCES + 1 each), then Q, K, V and DO, (tokens, heads, head_dim). Unless
+//   client IN OUT RECORD < PROBLEMS
+// PROBLEMS: one after another, in one process because each one would load the same images. A problem is a line "DTYPE HEADS_Q HEADS_K
+// HEAD_DIM CAUSAL SM_SCALE DROPOUT_P SEED OFFSET1 OFFSET2 SEQUENCES BIAS_ROW CELLS" and CELLS lines "MAX_Q MAX_K BACKEND": the maxima that
+// a call declares and the index of its backward (negative: none). With 0 for MAX_Q the call of the one sequence is dense.
+// IN, for each problem: cumulative lengths of queries and of keys (int32, SEQUENCES + 1 each), then Q, K, V and DO, (tokens, heads, head_dim). Unless
 // BIAS_ROW is 0 then B, (heads, queries, keys) of one sequence, whose rows begin at multiples of BIAS_ROW elements.
-// CELLS: lines "MAX_Q MAX_K BACKEND", the maxima that a call declares and the index of its backward (negative: none). With 0 for MAX_Q
-// the call of the one sequence is dense.
 // OUT gets Out, L (float32, (heads, tokens)), DQ, DK, DV and with a bias DB, stored as B, of each cell. After each a line
 // "FORWARD BACKWARD SIZE": both error codes of HIP, and the size of the file RECORD, to which virtual HIP writes.
 #include <aotriton/flash.h>
@@ -89,17 +90,16 @@ flash::T2 rows(const Buffer& buffer, uint64_t heads, uint64_t tokens) {
   return {buffer.address(), {heads, tokens}, {tokens, 1}, DType::kFloat32};
 }
 
-}  // namespace
+// The calls of the next problem of standard input. False: there is none.
+bool next_problem(std::ifstream& in, std::ofstream& results, const char* record) {
+  int type = 0, causal = 0;
+  uint64_t heads_q = 0, heads_k = 0, width = 0, seed_value = 0, offset_value = 0, offset2 = 0, sequences = 0, bias_row = 0, cells = 0;
+  float scale = 0, dropout = 0;
+  if (!(std::cin >> type >> heads_q >> heads_k >> width >> causal >> scale >> dropout >> seed_value >> offset_value >> offset2 >>
+        sequences >> bias_row >> cells))
+    return false;
+  const auto dtype = static_cast<DType>(type);
 
-int main(int count, char** words) {
-  if (count != 16) return 2;
-  const auto number = [&](int i) { return std::strtoull(words[i], nullptr, 10); };
-  const auto dtype = static_cast<DType>(number(4));
-  const uint64_t heads_q = number(5), heads_k = number(6), width = number(7), sequences = number(14), bias_row = number(15);
-  const bool causal = number(8) != 0;
-  const float scale = std::strtof(words[9], nullptr), dropout = std::strtof(words[10], nullptr);
-
-  std::ifstream in(words[1], std::ios::binary);
   const auto cumulative = [&] {
     std::vector<int32_t> lengths(sequences + 1);
     in.read(reinterpret_cast<char*>(lengths.data()), static_cast<std::streamsize>(lengths.size() * sizeof(int32_t)));
@@ -119,7 +119,7 @@ int main(int count, char** words) {
   };
   Buffer bias(heads_q * tokens_q * row * (dtype == DType::kFloat32 ? 4 : 2));
   if (row) read(in, bias);
-  const auto seed = scalar<uint64_t>(number(11)), offset = scalar<uint64_t>(number(12));
+  const auto seed = scalar<uint64_t>(seed_value), offset = scalar<uint64_t>(offset_value);
   const auto seed_out = scalar<uint64_t>(0), offset_out = scalar<uint64_t>(0);
 
   const auto common = [&](auto& call, int32_t max_q, int32_t max_k) {
@@ -138,16 +138,14 @@ int main(int count, char** words) {
     call.dropout_p = dropout;
     call.philox_seed_ptr = flash::T0(seed->address(), DType::kUInt64);
     call.philox_offset1 = flash::T0(offset->address(), DType::kUInt64);
-    call.philox_offset2 = number(13);
+    call.philox_offset2 = offset2;
     call.causal_type = causal ? flash::CausalType::WindowedAttention : flash::CausalType::None;
     call.window_left = max_q ? flash::WindowValue::TopLeftAligned : static_cast<int32_t>(tokens_q);
     call.window_right = max_q ? flash::WindowValue::TopLeftAligned : 0;
   };
 
-  std::ofstream results(words[2], std::ios::binary);
   const aotriton::Stream stream(nullptr);
-  int32_t max_q = 0, max_k = 0, backend = 0;
-  while (std::cin >> max_q >> max_k >> backend) {
+  for (int32_t max_q = 0, max_k = 0, backend = 0; cells && std::cin >> max_q >> max_k >> backend; --cells) {
     Tensor out(tokens_q, heads_q, width, dtype), dq(tokens_q, heads_q, width, dtype), dk(tokens_k, heads_k, width, dtype),
         dv(tokens_k, heads_k, width, dtype), sums(tokens_q, heads_q, width, DType::kFloat32);
     Buffer lse(heads_q * tokens_q * 4), delta(lse.size), d_bias(bias.size);
@@ -185,8 +183,19 @@ int main(int count, char** words) {
     for (const Buffer* one : {&out.buffer, &lse, &dq.buffer, &dk.buffer, &dv.buffer, &d_bias}) write(results, *one);
     results.flush();
     struct stat state = {};
-    (void)stat(words[3], &state);
+    (void)stat(record, &state);
     std::cout << static_cast<int>(first) << ' ' << static_cast<int>(second) << ' ' << state.st_size << std::endl;
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 4) return 2;
+  std::ifstream in(words[1], std::ios::binary);
+  std::ofstream results(words[2], std::ios::binary);
+  while (next_problem(in, results, words[3])) {
   }
   return results ? 0 : 2;
 }

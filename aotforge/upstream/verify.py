@@ -1,57 +1,49 @@
 """Executes AOTriton's images through its own library on the virtual GPU, and compares with float64."""
 
-import json
-import os
 import re
 import shutil
-import sys
 import tarfile
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from aotforge.base.files import scratch_folder
 from aotforge.base.hazards import Hazards, load_hazards
 from aotforge.base.machine import available_cpus
-from aotforge.errors import ExecutionError, ReleaseError, ToolchainError, VerifyError
+from aotforge.base.object_cache import DamagedObjectError
+from aotforge.compile.cache import Cache
+from aotforge.errors import ReleaseError, VerifyError
 from aotforge.formats.archive import sha256_file, unpack
 from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
 from aotforge.formats.sums import SUMS
 from aotforge.pipeline.display import BuildObserver
-from aotforge.run.release_programs import ReleasePrograms, available_programs
+from aotforge.run.release_programs import available_programs
 from aotforge.upstream.calls import (
-    BIAS_ROW,
     MAXIMA,
     Cell,
     Choices,
     Problem,
     cells,
     expected_outputs,
-    from_stored,
     own_call,
     read_choices,
-    stored_input,
-    stored_shape,
 )
+from aotforge.upstream.client import Client, build_client
 from aotforge.upstream.images import IMAGES, RECORD, TEXTS, read_recorded
 from aotforge.verify.hazards import find_hazards
-from aotforge.verify.interpreter.number_formats import STORAGE, DType, decode, encode
-from kernels.flash.call import DTYPE_KEY, Dropout
 from vgpu.emulator.listing import parse_listing
-from vgpu.emulator.targets import emulated_target
-from vgpu.hip.build_hip import VirtualHip, build_virtual_hip, environment, find_compiler
+from vgpu.emulator.targets import amd_archs, emulated_target
+from vgpu.errors import UserError
+from vgpu.hip.build_hip import build_virtual_hip
+from vgpu.hip.prepare import prepare
 
-_CLIENT = Path(__file__).parent / "client.cpp"
 _LIBRARY = "libaotriton_v2.so"
-_COMPILE_SECONDS, _SECONDS = 300, 3600
 _WRITES: Mapping[str, tuple[str, ...]] = {
     "attn_fwd": ("Out", "L"),
     "bwd_kernel_dk_dv": ("DK", "DV"),
@@ -180,16 +172,27 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
     with scratch_folder(request.cache / "upstream", "verify-") as folder:
         prefix = _joined(request.prefix, request.images, folder)
         virtual = build_virtual_hip(request.cache, major=_hip_major(prefix / "lib" / _LIBRARY))
-        client = _build_client(request.root, prefix, virtual, folder / "client", programs)
-        runs = {
-            arch: _Run(request, prefix, folder, client, virtual, programs, arch) for arch in record["archs"]
-        }
+        program = build_client(request.root, prefix, virtual, folder / "client", programs)
+        clients = {
+            arch: Client(
+                root=request.root, prefix=prefix, folder=folder, cache=request.cache, program=program,
+                virtual=virtual, programs=programs, arch=arch,
+            )
+            for arch in record["archs"]
+        }  # fmt: skip
         made = _Calls(verdicts)
         wanted = _wanted(record["archs"], verdicts.values())
         count = max(1, min(request.jobs or available_cpus(), len(wanted)))
         with ProcessPoolExecutor(count, mp_context=get_context("fork")) as pool:
+            observer.stage(f"decoding {len(verdicts)} images")
+            jobs = {image["sha256"]: image["job"] for image in record["images"]}
+            sources = [
+                (request.cache, jobs[verdict.sha256], _arch_of(verdict, record["archs"]), folder / "asm")
+                for verdict in verdicts.values()
+            ]
+            list(pool.map(prepare_image, sources, chunksize=8))
             groups = [
-                pool.submit(_make_calls, runs[arch], choices, kernels, verdicts)
+                pool.submit(_make_calls, clients[arch], choices, kernels, verdicts, request.maxima)
                 for (arch, choices), kernels in wanted.items()
             ]
             for number, ((arch, choices), group) in enumerate(zip(wanted, groups, strict=True), 1):
@@ -212,13 +215,29 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
 
 
 def _make_calls(
-    run: "_Run", choices: Choices, kernels: set[str], verdicts: dict[str, ImageVerdict]
+    client: Client,
+    choices: Choices,
+    kernels: set[str],
+    verdicts: dict[str, ImageVerdict],
+    maxima: tuple[int, ...],
 ) -> "_Calls":
     """The calls of some choices, in a process of their own."""
     made = _Calls(verdicts)
-    entries = made.add(list(cells(choices, kernels, run.request.maxima)), run)
-    made.add([own_call(choices, maxima, backend) for maxima, backend in entries], run)
+    entries = made.add(list(cells(choices, kernels, maxima)), client)
+    made.add([own_call(choices, declared, backend) for declared, backend in entries], client)
     return made
+
+
+def prepare_image(source: tuple[Path, str, str, Path]) -> None:
+    """Decodes a job's image for an arch's calls with its text in a folder, where the cache has it.
+
+    A call would start a process for it, which takes longer than decoding. It reports what is wrong, too.
+    """
+    cache, job, arch, texts = source
+    device = arch + amd_archs()[arch]["device"].get("features", "")
+    with suppress(UserError, DamagedObjectError), Cache(cache) as images:
+        if entry := images.load(job):
+            prepare(entry.binary, device, places=[texts], cache=cache)
 
 
 def hazards_in(image: tuple[Path, str, Hazards]) -> tuple[str, ...]:
@@ -271,16 +290,16 @@ class _Calls:
         self.count += other.count
         self.seconds += other.seconds
 
-    def add(self, planned: Sequence[Cell], run: "_Run") -> list[tuple[tuple[int, int], int]]:
-        """Makes calls, those of one problem in one process. Declared maxima and backward of the smallest ones
-        that reach every image."""
+    def add(self, planned: Sequence[Cell], client: Client) -> list[tuple[tuple[int, int], int]]:
+        """Makes calls in one process. Declared maxima and backward of the smallest ones that reach every
+        image."""
         by_problem: dict[Problem, list[Cell]] = {}
         for cell in planned:
             by_problem.setdefault(cell.problem, []).append(cell)
         entries: dict[str, tuple[tuple[int, int], int]] = {}
-        for problem, group in by_problem.items():
+        for problem, calls in groupby(client.calls(by_problem), key=lambda made: made[0]):
             expected = expected_outputs(problem)
-            for cell, status, outputs, launches in run.calls(problem, group):
+            for _, cell, status, outputs, launches in calls:
                 self.count += 1
                 if any(status):
                     self.refused.append(f"{cell.label}: HIP's errors {status[0]} and {status[1]}")
@@ -313,89 +332,6 @@ class _Calls:
             verdict.worst = max(verdict.worst, comparison.tensor, comparison.element, comparison.tile)
             for text in comparison.violations(name):
                 verdict.failure = verdict.failure or f"{cell.label}: {text}"
-
-
-@dataclass
-class _Run:
-    """Runs the client on a virtual device."""
-
-    request: VerifyRequest
-    prefix: Path
-    folder: Path
-    client: Path
-    virtual: VirtualHip
-    programs: ReleasePrograms
-    arch: str
-
-    def calls(
-        self, problem: Problem, group: Sequence[Cell]
-    ) -> Iterator[tuple[Cell, tuple[int, int], dict[str, Any], list[dict[str, Any]]]]:
-        """Status, outputs and launches of each call. Raises ExecutionError."""
-        with tempfile.TemporaryDirectory(prefix="call-", dir=self.folder) as made:
-            own = Path(made)
-            for name in ("record", "out"):
-                (own / name).touch()
-            (own / "in").write_bytes(_input(problem))
-            dropout = problem.dropout or Dropout()
-            numbers = (
-                DTYPE_KEY[problem.dtype], problem.heads_q, problem.heads_k, problem.head_dim,
-                int(problem.window_right is not None), problem.sm_scale, group[0].dropout_p,
-                dropout.seed, dropout.offset1, dropout.offset2, problem.batch,
-                BIAS_ROW if problem.bias else 0,
-            )  # fmt: skip
-            command = [
-                str(self.client),
-                *(str(own / name) for name in ("in", "out", "record")),
-                *map(str, numbers),
-            ]
-            add = environment(
-                self.virtual, devices=[self.arch], texts=[self.folder / "asm"], cache=self.request.cache
-            )
-            add["AOTFORGE_VIRTUAL"] += f",record={own / 'record'}"
-            add["LD_LIBRARY_PATH"] = f"{self.prefix / 'lib'}:{add['LD_LIBRARY_PATH']}"
-            done = self.programs.run(
-                command,
-                environment=add,
-                readable=_readable(self.request, self.virtual, self.prefix, self.client),
-                writable=[own, self.request.cache],
-                seconds=_SECONDS,
-                text="".join("{} {} {}\n".format(*(cell.maxima or (0, 0)), cell.backend) for cell in group),
-            )
-            records, data = ((own / name).read_bytes() for name in ("record", "out"))
-        rows = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
-        if done.status or len(rows) != len(group):
-            failed = group[min(len(rows), len(group) - 1)].label
-            raise ExecutionError(
-                f"AOTriton's library ended ({done.status}) in {failed}:\n{done.stderr.strip()[-2000:]}",
-                cause="the library needs another HIP, or an image accesses what it must not",
-            )
-        before, at = 0, 0
-        for cell, (first, second, size) in zip(group, rows, strict=True):
-            outputs, at = _outputs(problem, data, at)
-            events = [json.loads(line) for line in records[before:size].splitlines()]
-            before = size
-            yield cell, (first, second), outputs, [event for event in events if event["event"] == "launch"]
-
-
-def _input(problem: Problem) -> bytes:
-    sides = [problem.side(keys=keys) for keys in (False, True)]
-    ends = [np.array(np.cumsum((0, *side.lengths)), dtype=np.int32).tobytes() for side in sides]
-    tensors = [
-        encode(np.ascontiguousarray(stored_input(problem, name, values)), problem.dtype).tobytes()
-        for name, values in problem.inputs().items()
-    ]
-    return b"".join(ends + tensors)
-
-
-def _outputs(problem: Problem, data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    outputs = {}
-    for name in problem.outputs:
-        dtype: DType = "fp32" if name == "L" else problem.dtype
-        shape = stored_shape(problem, name)
-        stored = np.frombuffer(data, dtype=STORAGE[dtype], count=int(np.prod(shape)), offset=at)
-        outputs[name] = from_stored(problem, name, decode(stored, dtype).reshape(shape))
-        at += stored.nbytes
-    return outputs, at
 
 
 def read_record(images: Path) -> dict[str, Any]:
@@ -450,30 +386,3 @@ def _hip_major(library: Path) -> int:
     needed = _read_library(library).needed
     majors = [match[1] for name in needed if (match := re.fullmatch(r"libamdhip64\.so\.(\d+)", name))]
     return int(majors[0]) if majors else 7
-
-
-def _readable(request: VerifyRequest, virtual: VirtualHip, prefix: Path, client: Path) -> list[Path]:
-    python = [Path(sys.prefix), Path(sys.base_prefix)]
-    places = [request.root, prefix.parent, virtual.folder.parent, client.parent, *python]
-    return [place for place in places if not place.is_relative_to("/usr")]
-
-
-def _build_client(
-    root: Path, prefix: Path, virtual: VirtualHip, out: Path, programs: ReleasePrograms
-) -> Path:
-    """Compiles the client against the library. Raises ToolchainError."""
-    standin = root / "runtime" / "src" / "standin"
-    command = [
-        *find_compiler(os.environ), "-std=c++20", "-O1", str(_CLIENT), "-o", str(out), f"-I{standin}",
-        f"-I{prefix / 'include'}", "-D__HIP_PLATFORM_AMD__", f"-L{prefix / 'lib'}", "-laotriton_v2",
-        f"-L{virtual.folder}", "-lamdhip64", f"-Wl,-rpath,{prefix / 'lib'}",
-    ]  # fmt: skip
-    readable = [_CLIENT, standin, prefix, virtual.folder.parent]
-    done = programs.compile(command, readable=readable, writable=[out.parent], seconds=_COMPILE_SECONDS)
-    if done.status:
-        raise ToolchainError(
-            f"no program compiles against AOTriton's library:\n{done.stderr[:2000]}",
-            cause="its headers are those of another version than 0.13",
-            hint="name the prefix of a library that was built from the same checkout",
-        )
-    return out

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from aotforge.errors import (
     UnsupportedError,
     VerifyError,
 )
+from aotforge.formats.archive import unpack
 from aotforge.formats.sums import SUMS
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.publish.upload import read_release_folder
@@ -32,7 +34,7 @@ from aotforge.release.model import load_release_manifest
 from aotforge.upstream.images import UpstreamRequest, build_images, compile_part, read_recorded
 from aotforge.upstream.library import LibraryRequest, build_library
 from aotforge.upstream.release import PackagingRequest, make_release
-from aotforge.upstream.verify import VerifyReport, VerifyRequest, verify_images
+from aotforge.upstream.verify import VerifyReport, VerifyRequest, prepare_image, verify_images
 from tests.support.runtime import CACHE, ROOT
 
 pytestmark = pytest.mark.compiler
@@ -96,8 +98,8 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library(tmp_path_factory.mktemp("library"))
 
 
-def verify(prefix: Path, packs: Path) -> VerifyReport:
-    request = VerifyRequest(root=ROOT, prefix=prefix, images=packs, cache=CACHE, maxima=(16, 128))
+def verify(prefix: Path, packs: Path, cache: Path = CACHE) -> VerifyReport:
+    request = VerifyRequest(root=ROOT, prefix=prefix, images=packs, cache=cache, maxima=(16, 128))
     return verify_images(request, observer=QUIET)
 
 
@@ -121,6 +123,24 @@ def test_every_image_is_executed(prefix: Path, packs: Path) -> None:
     assert all(image.dense for image in report.images)
     assert report.calls == 18 and not report.refused
     report.require_passed()
+
+
+def test_images_that_the_cache_has_are_decoded_before_the_calls(
+    request_of: Callable[[Path], UpstreamRequest], prefix: Path, packs: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    shutil.copytree(request_of(tmp_path).cache, cache)
+    for name in ("emulator-1", "virtual-hip-1"):  # compiled by other tests
+        (CACHE / name).mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to(CACHE / name)
+    with tarfile.open(packs / "asm.tar.gz") as texts:
+        unpack(texts, tmp_path / "asm")
+    for image in read_recorded(packs / "record.json")["images"]:
+        prepare_image((cache, image["job"], "gfx90a", tmp_path / "asm"))
+    programs = {path.name for path in (cache / "virtual-hip-programs-1").iterdir()}
+    assert len(programs) == 2 * 9
+    verify(prefix, packs, cache).require_passed()
+    assert {path.name for path in (cache / "virtual-hip-programs-1").iterdir()} == programs
 
 
 def test_second_build_compiles_nothing_and_gives_the_recorded_bytes(
