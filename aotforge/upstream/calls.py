@@ -62,10 +62,12 @@ class Problem(Case):
     """A problem whose dropout is AOTriton's, which depends on the longest lengths of queries and keys.
 
     `factor`: the bias is multiplied by it in the dtype, then divided by it; 1 leaves it as it is.
+    `bias_first`: as in Options.
     """
 
     longest: tuple[int, int] = (0, 0)
     factor: float = 1.0
+    bias_first: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ class Problem(Case):
         if options.bias is not None:
             factor = decode(encode(np.array(self.factor), self.dtype), self.dtype)
             scaled = decode(encode(options.bias * factor, self.dtype), self.dtype)
-            options = replace(options, bias=scaled / self.factor)
+            options = replace(options, bias=scaled / self.factor, bias_first=self.bias_first)
         if options.keep is not None and self.dropout:
             first = part.first if part else 0
             options = replace(options, keep=_keep_mask(self.dropout, options.keep, first, self.longest))
@@ -248,12 +250,10 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
             part.of(name, values[name])[...] = bounded[result].value
             part.of(name, errors[name])[...] = bounded[result].error
     pairs = [(problem, problem)]
+    if problem.bias:
+        # AOTriton's forward multiplies a bias by log2(e) in the tensors' type, its backward begins sums with it
+        pairs.append((replace(problem, factor=np.log2(np.e)), replace(problem, bias_first=True)))
     if problem.bias and problem.dtype != "fp32":
-        # AOTriton multiplies a bias by log2(e), and in the backward by 1 / sm_scale, in the tensors' type
-        scaled, rescaled = (
-            replace(problem, factor=factor) for factor in (np.log2(np.e), 1 / problem.sm_scale)
-        )
-        pairs += [(scaled, scaled), (scaled, rescaled)]
         largest = float(np.abs(inputs["B"]).max(initial=0.0))
         for name in names:
             errors[name] *= 1 + 4 * largest  # a probability's is one rounding, and these four of its score

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from multiprocessing import get_context
@@ -191,8 +192,9 @@ def verify_images(request: VerifyRequest, *, observer: BuildObserver) -> VerifyR
                 for verdict in verdicts.values()
             ]
             list(pool.map(prepare_image, sources, chunksize=8))
+            unmade = deepcopy(verdicts)  # the pool may pickle it later
             groups = [
-                pool.submit(_make_calls, clients[arch], choices, kernels, verdicts, request.maxima)
+                pool.submit(_make_calls, clients[arch], choices, kernels, unmade, request.maxima)
                 for (arch, choices), kernels in wanted.items()
             ]
             for number, ((arch, choices), group) in enumerate(zip(wanted, groups, strict=True), 1):

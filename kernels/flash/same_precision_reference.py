@@ -94,7 +94,7 @@ def attention_backward(
     for b, h in np.ndindex(q.shape[:2]):
         g = h // group
         qs, ks, vs, dos, ls, ds = _single(q[b, h], k[b, g], v[b, g], do[b, h], lse[b, h], delta[b, h])
-        scaled = binary and options.bias is None
+        scaled = binary and (options.bias is None or options.bias_first)
         stored = ls * _LOG2E if scaled else ls
         p = _exp(_scores(qs, ks, options, b, h, order, scaled) - stored[:, None], binary, scaled)
         dp, kept = _product(dos, vs.T, order), p
@@ -113,9 +113,11 @@ def attention_backward(
 def _scores(q: Single, k: Single, options: Options, b: int, h: int, order: Order, scaled: bool) -> Single:
     """Masked scores of one head times sm_scale, with their bias; `scaled`: times log2(e)."""
     unit = np.log2(np.e) if scaled else 1.0
-    scores = _product(q, k.T, order) * np.float32(options.sm_scale * unit)
-    if options.bias is not None:
-        scores = _to_single(scores + options.bias[b, h])
+    bias = None if options.bias is None else options.bias[b, h]
+    begin = None if bias is None or not options.bias_first else _to_single(bias / options.sm_scale)
+    scores = _product(q, k.T, order, begin) * np.float32(options.sm_scale * unit)
+    if bias is not None and begin is None:
+        scores = _to_single(scores + bias)
     return np.where(options.visible(len(q), len(k)), scores, np.float32(-np.inf))
 
 

@@ -122,6 +122,7 @@ def test_every_image_is_executed(prefix: Path, packs: Path) -> None:
     assert [image.outcome for image in report.images] == ["passed"] * 9
     assert all(image.dense for image in report.images)
     assert report.calls == 18 and not report.refused
+    assert all(image.calls <= report.calls for image in report.images)
     report.require_passed()
 
 

@@ -81,6 +81,23 @@ def test_heads_of_a_group_continue_one_sum() -> None:
     assert np.array_equal(two[1], one[1]) and np.array_equal(two[2], one[2])
 
 
+def test_a_sum_that_begins_with_the_bias_has_larger_errors() -> None:
+    case = replace(BASE, bias=Bias(), sm_scale=0.02, dtype="fp32")
+    known = known_of(case)
+    q, k, v, do, lse, delta = (known[name] for name in ("Q", "K", "V", "DO", "L", "D"))
+    exact = attention_backward(q, k, v, do, case.options(known))
+
+    def error(order: Order, *, first: bool) -> float:
+        options = replace(case.options(known), bias_first=first)
+        results = same_precision.attention_backward(
+            q, k, v, do, lse, delta, options, dtype="fp32", order=order, binary=first
+        )
+        return float(np.sqrt(np.mean((results[2] - exact.dv) ** 2)))
+
+    assert 1.5 * error(Order(1), first=False) < error(Order(1), first=True) < 1e-5
+    assert error(Order(), first=True) < error(Order(1), first=True)
+
+
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_the_peers_round_what_kernels_round(dtype: DType) -> None:
     """A peer that forgot to round P or dS would be far closer to float64 than the dtype allows."""

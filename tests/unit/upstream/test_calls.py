@@ -72,6 +72,21 @@ def test_gradients_have_the_errors_of_what_the_forward_stores() -> None:
     assert all(expected["DQ"].bounded.misses(values).max() <= 1 for values in chained)
 
 
+def test_the_forward_alone_rounds_a_bias() -> None:
+    biased = Choices(dtype="bf16", width=16, padded=False, causal=False, dropout=False, bias=True)
+    problem = biased.problem([1], [65], packed=False)
+    expected = expected_outputs(problem)
+    exact, rounded = np.split(np.array(expected["L"].same_precision), 2)
+    # probabilities of exact scores, with the L of rounded ones, do not add up to 1
+    sums = np.exp(exact - rounded).mean(axis=0)[0]
+    gradient = problem.inputs()["DO"][0, :, 0]
+    wanted = [gradient.sum(axis=0), (sums * gradient).sum(axis=0)]
+    for index, made in enumerate(np.split(np.array(expected["DV"].same_precision), 2)):
+        total = made.mean(axis=0)[0, 0].sum(axis=0)
+        own, other = (float(np.linalg.norm(total - wanted[i])) for i in (index, 1 - index))
+        assert 3 * own < other
+
+
 def test_sequences_fit_into_every_declared_maximum() -> None:
     name = "a;Q='*bf16:16';BLOCK_DMODEL=64;PADDED_HEAD=True;ENABLE_DROPOUT=False;CAUSAL_TYPE=3;BIAS_TYPE=0"
     choices = read_choices(name)
