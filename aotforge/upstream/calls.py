@@ -251,7 +251,7 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
             part.of(name, errors[name])[...] = bounded[result].error
     pairs = [(problem, problem)]
     if problem.bias:
-        # AOTriton's forward multiplies a bias by log2(e) in the tensors' type, its backward begins sums with it
+        # AOTriton's forward multiplies a bias by log2(e) in its type; its backward begins sums with the bias
         pairs.append((replace(problem, factor=np.log2(np.e)), replace(problem, bias_first=True)))
     if problem.bias and problem.dtype != "fp32":
         largest = float(np.abs(inputs["B"]).max(initial=0.0))

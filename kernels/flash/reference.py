@@ -26,7 +26,7 @@ class Options:
     `bias` is added to the scaled scores; `keep` is true for probabilities that dropout keeps. Both are
     (batch, num_head_q,
     seqlen_q, seqlen_k). `dropout_p` is the probability of the others: what is kept counts 1 / (1 - dropout_p)
-    times. With `bias_first` the sum of a score begins with the bias over sm_scale, which matters in float32 alone.
+    times. With `bias_first` the sum of a score begins with the bias over sm_scale: rounding alone differs.
     """
 
     sm_scale: float
