@@ -62,12 +62,12 @@ class Problem(Case):
     """A problem whose dropout is AOTriton's, which depends on the longest lengths of queries and keys.
 
     `factor`: the bias is multiplied by it in the dtype, then divided by it; 1 leaves it as it is.
-    `bias_first`: as in Options.
+    `factors_first`: as in Options.
     """
 
     longest: tuple[int, int] = (0, 0)
     factor: float = 1.0
-    bias_first: bool = False
+    factors_first: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -76,11 +76,11 @@ class Problem(Case):
 
     def options(self, inputs: Mapping[str, Float], part: Part | None = None) -> Options:
         """What the references need beside the tensors."""
-        options = super().options(inputs, part)
+        options = replace(super().options(inputs, part), factors_first=self.factors_first)
         if options.bias is not None:
             factor = decode(encode(np.array(self.factor), self.dtype), self.dtype)
             scaled = decode(encode(options.bias * factor, self.dtype), self.dtype)
-            options = replace(options, bias=scaled / self.factor, bias_first=self.bias_first)
+            options = replace(options, bias=scaled / self.factor)
         if options.keep is not None and self.dropout:
             first = part.first if part else 0
             options = replace(options, keep=_keep_mask(self.dropout, options.keep, first, self.longest))
@@ -252,7 +252,7 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
     pairs = [(problem, problem)]
     if problem.bias:
         # AOTriton's forward multiplies a bias by log2(e) in its type; its backward begins sums with the bias
-        pairs.append((replace(problem, factor=np.log2(np.e)), replace(problem, bias_first=True)))
+        pairs.append((replace(problem, factor=np.log2(np.e)), replace(problem, factors_first=True)))
     if problem.bias and problem.dtype != "fp32":
         largest = float(np.abs(inputs["B"]).max(initial=0.0))
         for name in names:
@@ -266,6 +266,22 @@ def expected_outputs(problem: Problem) -> dict[str, Expected]:
             dtype="fp32" if name == "L" else problem.dtype,
         )
         for name in names
+    }
+
+
+def expected_gradients(
+    problem: Problem, expected: Mapping[str, Expected], outputs: Mapping[str, Float]
+) -> dict[str, Expected]:
+    """Expectations with one more result in the same precision: the gradients from the call's own Out and L.
+
+    A backward cannot undo what its forward has rounded.
+    """
+    inputs, order = problem.inputs(), Order(16)
+    stored = {"L": outputs["L"], "D": preprocess(outputs["Out"], inputs["DO"], order=order)}
+    made = _gradients(replace(problem, factors_first=True), inputs | stored, order)
+    return {
+        name: replace(expected[name], same_precision=[*expected[name].same_precision, values])
+        for name, values in made.items()
     }
 
 

@@ -26,7 +26,8 @@ class Options:
     `bias` is added to the scaled scores; `keep` is true for probabilities that dropout keeps. Both are
     (batch, num_head_q,
     seqlen_q, seqlen_k). `dropout_p` is the probability of the others: what is kept counts 1 / (1 - dropout_p)
-    times. With `bias_first` the sum of a score begins with the bias over sm_scale: rounding alone differs.
+    times. With `factors_first` the sum of a score begins with the bias over sm_scale, and a backward's
+    probability is rounded after it was multiplied by that factor: rounding alone differs.
     """
 
     sm_scale: float
@@ -35,7 +36,7 @@ class Options:
     bias: Array | None = None
     keep: Mask | None = None
     dropout_p: float = 0.0
-    bias_first: bool = False
+    factors_first: bool = False
 
     def visible(self, n_q: int, n_k: int) -> Mask:
         """Which key serves which query, (n_q, n_k)."""

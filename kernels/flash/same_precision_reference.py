@@ -91,22 +91,23 @@ def attention_backward(
     dq, dk, dv = (np.zeros(x.shape, dtype=np.float32) for x in (q, k, v))
     db = np.zeros((*q.shape[:3], k.shape[2]))
     scale, gain, group = np.float32(options.sm_scale), np.float32(options.gain), q.shape[1] // k.shape[1]
+    before, after = (gain, np.float32(1.0)) if options.factors_first else (np.float32(1.0), gain)
     for b, h in np.ndindex(q.shape[:2]):
         g = h // group
         qs, ks, vs, dos, ls, ds = _single(q[b, h], k[b, g], v[b, g], do[b, h], lse[b, h], delta[b, h])
-        scaled = binary and (options.bias is None or options.bias_first)
+        scaled = binary and (options.bias is None or options.factors_first)
         stored = ls * _LOG2E if scaled else ls
         p = _exp(_scores(qs, ks, options, b, h, order, scaled) - stored[:, None], binary, scaled)
         dp, kept = _product(dos, vs.T, order), p
         if options.keep is not None:
-            dp, kept = (np.where(options.keep[b, h], x, np.float32(0.0)) for x in (dp * gain, p))
+            dp, kept = (np.where(options.keep[b, h], x, np.float32(0.0)) for x in (dp * gain, p * before))
         slope = rounded(p * (dp - ds[:, None]), dtype)
         db[b, h] = slope
         dq[b, h] = _product(slope, ks, order)
         # heads of a group continue one sum, as a kernel's loop over them does
         dk[b, g] = _product(slope.T, qs, order, dk[b, g])
         dv[b, g] = _product(rounded(kept, dtype).T, dos, order, dv[b, g])
-    grads = [rounded(x, dtype).astype(np.float64) for x in (dq * scale, dk * scale, dv * gain)]
+    grads = [rounded(x, dtype).astype(np.float64) for x in (dq * scale, dk * scale, dv * after)]
     return grads[0], grads[1], grads[2], db
 
 
@@ -114,7 +115,7 @@ def _scores(q: Single, k: Single, options: Options, b: int, h: int, order: Order
     """Masked scores of one head times sm_scale, with their bias; `scaled`: times log2(e)."""
     unit = np.log2(np.e) if scaled else 1.0
     bias = None if options.bias is None else options.bias[b, h]
-    begin = None if bias is None or not options.bias_first else _to_single(bias / options.sm_scale)
+    begin = None if bias is None or not options.factors_first else _to_single(bias / options.sm_scale)
     scores = _product(q, k.T, order, begin) * np.float32(options.sm_scale * unit)
     if bias is not None and begin is None:
         scores = _to_single(scores + bias)

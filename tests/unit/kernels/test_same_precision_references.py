@@ -88,7 +88,7 @@ def test_a_sum_that_begins_with_the_bias_has_larger_errors() -> None:
     exact = attention_backward(q, k, v, do, case.options(known))
 
     def error(order: Order, *, first: bool) -> float:
-        options = replace(case.options(known), bias_first=first)
+        options = replace(case.options(known), factors_first=first)
         results = same_precision.attention_backward(
             q, k, v, do, lse, delta, options, dtype="fp32", order=order, binary=first
         )
@@ -96,6 +96,19 @@ def test_a_sum_that_begins_with_the_bias_has_larger_errors() -> None:
 
     assert 1.5 * error(Order(1), first=False) < error(Order(1), first=True) < 1e-5
     assert error(Order(), first=True) < error(Order(1), first=True)
+
+
+def test_probability_is_rounded_with_the_factor_of_dropout() -> None:
+    """Each gradient of V is one rounded product, if one query attends."""
+    case = replace(BASE, seqlen_q=1, heads_k=4, dropout=Dropout(), dtype="bf16")
+    known = known_of(case)
+    q, k, v, do, lse, delta = (known[name] for name in ("Q", "K", "V", "DO", "L", "D"))
+    options = replace(case.options(known), factors_first=True)
+    dv = same_precision.attention_backward(
+        q, k, v, np.ones_like(do), lse, delta, options, dtype="bf16", order=Order(1)
+    )[2]
+    exact = attention_backward(q, k, v, np.ones_like(do), options).dv.astype(np.float32)
+    assert np.array_equal(dv, same_precision.rounded(exact, "bf16"))
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

@@ -7,6 +7,7 @@ from aotforge.upstream.calls import (
     Choices,
     Problem,
     cells,
+    expected_gradients,
     expected_outputs,
     own_call,
     read_choices,
@@ -85,6 +86,20 @@ def test_the_forward_alone_rounds_a_bias() -> None:
         total = made.mean(axis=0)[0, 0].sum(axis=0)
         own, other = (float(np.linalg.norm(total - wanted[i])) for i in (index, 1 - index))
         assert 3 * own < other
+
+
+def test_gradients_may_have_what_the_forward_has_rounded_and_nothing_else() -> None:
+    full = Choices(dtype="bf16", width=64, padded=False, causal=False, dropout=False, bias=False)
+    problem = full.problem([1], [65], packed=False)
+    expected = expected_outputs(problem)
+    exact = {name: wanted.bounded.value for name, wanted in expected.items()}
+    # probabilities that a rounded L makes 0.6 % smaller
+    stored = {"Out": expected["Out"].same_precision[0], "L": exact["L"] + 0.006}
+    right = exact["DV"] * np.exp(-0.006)
+    own = expected_gradients(problem, expected, stored)
+    assert expected["DV"].compare(right).tile > 1 and own["DV"].compare(right).passed
+    assert not expected_gradients(problem, expected, stored | {"L": exact["L"]})["DV"].compare(right).passed
+    assert not own["DV"].compare(exact["DV"] * 0.9).passed
 
 
 def test_sequences_fit_into_every_declared_maximum() -> None:
